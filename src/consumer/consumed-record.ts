@@ -1,0 +1,81 @@
+import type { KafkaMessage } from 'kafkajs';
+import type { Decode } from '../shared/handler-profile.js';
+import type { RecordView } from '../shared/record.js';
+import { decodeValue } from './decode.js';
+
+/** A fetched record with its raw bytes. Views made of it for one delivery each hand out copies, so no handler can change what the next one gets. */
+export class ConsumedRecord {
+  readonly offset: bigint;
+  readonly bytes: number;
+
+  constructor(
+    readonly topic: string,
+    readonly partition: number,
+    readonly message: KafkaMessage,
+  ) {
+    this.offset = BigInt(message.offset);
+    this.bytes = (message.key?.length ?? 0) + (message.value?.length ?? 0);
+  }
+
+  view(decode: Decode, jsonDepth: number): RecordView {
+    return new DecodedView(this, decode, jsonDepth);
+  }
+}
+
+class DecodedView implements RecordView {
+  readonly #record: ConsumedRecord;
+  readonly #decode: Decode;
+  readonly #jsonDepth: number;
+  #key: Buffer | null | undefined;
+  #value: Buffer | null | undefined;
+  #headers: ReadonlyMap<string, readonly Buffer[]> | undefined;
+
+  constructor(record: ConsumedRecord, decode: Decode, jsonDepth: number) {
+    this.#record = record;
+    this.#decode = decode;
+    this.#jsonDepth = jsonDepth;
+  }
+
+  get topic(): string {
+    return this.#record.topic;
+  }
+  get partition(): number {
+    return this.#record.partition;
+  }
+  get offset(): string {
+    return this.#record.message.offset;
+  }
+  get timestamp(): Date {
+    return new Date(Number(this.#record.message.timestamp));
+  }
+  get key(): Buffer | null {
+    return (this.#key ??= copyOf(this.#record.message.key));
+  }
+  get value(): Buffer | null {
+    return (this.#value ??= copyOf(this.#record.message.value));
+  }
+  get headers(): ReadonlyMap<string, readonly Buffer[]> {
+    return (this.#headers ??= headersOf(this.#record.message.headers));
+  }
+  decoded(): unknown {
+    if (typeof this.#decode === 'function') return this.#decode(this);
+    return decodeValue(this.#record.message.value ?? null, this.#decode, this.#jsonDepth);
+  }
+}
+
+function copyOf(bytes: Buffer | null | undefined): Buffer | null {
+  return bytes === null || bytes === undefined ? null : Buffer.from(bytes);
+}
+
+/** A Map, so that a header called `__proto__` is only a header. Absent headers (records written before Kafka 0.11) are an empty map. */
+function headersOf(headers: KafkaMessage['headers']): ReadonlyMap<string, readonly Buffer[]> {
+  const map = new Map<string, readonly Buffer[]>();
+  for (const [name, value] of Object.entries(headers ?? {})) {
+    if (value === undefined) continue;
+    map.set(
+      name,
+      (Array.isArray(value) ? value : [value]).map((one) => Buffer.from(one)),
+    );
+  }
+  return map;
+}

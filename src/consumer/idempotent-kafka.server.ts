@@ -1,0 +1,234 @@
+import { Inject, Injectable, Logger } from '@nestjs/common';
+import {
+  Server,
+  Transport,
+  type CustomTransportStrategy,
+  type KafkaContext,
+  type MessageHandler,
+} from '@nestjs/microservices';
+import type { ConsumerConfig, KafkaConfig } from 'kafkajs';
+import { ClusterReader } from '../kafka/cluster-reader.js';
+import { kafkaClient } from '../kafka/kafka-client.js';
+import type { ConsumerProgress, HealthReport } from '../shared/consumer-progress.js';
+import { currentDelivery } from '../shared/delivery.js';
+import type { EmitEvent } from '../shared/events.js';
+import type { HandlerProfiles } from '../shared/handler-profile.js';
+import { EMIT_EVENT, HANDLER_PROFILES, RESOLVED_OPTIONS } from '../shared/tokens.js';
+import { Consuming } from './consuming.js';
+import { consumerHealth } from './consumer-health.js';
+import { HandlerTable, statelessRegExp, type RegisteredHandler } from './handler-table.js';
+import type { Barrier } from './offset-committer.js';
+import { warnOfSiblingGroup } from './sibling-group.js';
+import { RecordDelivery } from './record-delivery.js';
+import { Replies } from './replies.js';
+import { Slots } from './slots.js';
+import { Subscription } from './subscription.js';
+
+/** What the transport needs of the module's options. */
+export interface ServerOptions {
+  readonly kafka: {
+    readonly client: KafkaConfig;
+    readonly consumer: ConsumerConfig & { readonly sessionTimeout: number };
+    readonly groupId: string;
+    readonly postfixId: string;
+    readonly fromBeginning: boolean;
+  };
+  readonly buffer: { readonly records: number; readonly bytes: number };
+  readonly limits: { readonly jsonDepth: number; readonly batchBytes: number };
+  readonly commitIntervalMs: number;
+  readonly shutdownDeadlineMs: number;
+}
+
+interface Registration {
+  readonly pattern: string | RegExp;
+  readonly callback: MessageHandler;
+  readonly isEventHandler: boolean;
+  readonly extras: object;
+}
+
+/**
+ * The Kafka transport for `connectMicroservice({ strategy: app.get(IdempotentKafkaServer) })`:
+ * - a record's offset is committed only after every handler of its topic has settled it;
+ * - a failing record stays in front of its partition; the other partitions go on;
+ * - nothing begins on a partition that is not ours any more, and only offsets of partitions that are ours are committed.
+ *
+ * Consuming begins when the transport listens and the application is initialised, whichever comes last. `pause`, `resume` and `stop` may be called
+ * inside a handler.
+ */
+@Injectable()
+export class IdempotentKafkaServer extends Server implements CustomTransportStrategy, ConsumerProgress {
+  override readonly transportId = Transport.KAFKA;
+  /** The delivery engine logs failures itself; Nest shall not do it again. */
+  override propagatesEventHandlerErrors = true;
+  /** The group in use, postfix included. */
+  readonly groupId: string;
+  protected override readonly logger = new Logger(IdempotentKafkaServer.name);
+  readonly #registrations: Registration[] = [];
+  readonly #paused = new Set<string>();
+  #listeningSince: Date | undefined;
+  #begin: { readonly transactions: number; readonly barrier: Barrier } | undefined;
+  #consuming: Consuming | undefined;
+  #delivery: RecordDelivery | undefined;
+  #replies: Replies | undefined;
+  #stopped: Promise<void> | undefined;
+
+  constructor(
+    @Inject(RESOLVED_OPTIONS) private readonly options: ServerOptions,
+    @Inject(HANDLER_PROFILES) private readonly profiles: HandlerProfiles,
+    @Inject(EMIT_EVENT) private readonly emit: EmitEvent,
+  ) {
+    super();
+    this.groupId = options.kafka.groupId;
+  }
+
+  /** Nest registers handlers here. All of a pattern are kept and run, each settled on its own. */
+  override addHandler(
+    pattern: unknown,
+    callback: MessageHandler,
+    isEventHandler = false,
+    extras: Record<string, unknown> = {},
+  ): void {
+    callback.isEventHandler = isEventHandler;
+    callback.extras = extras;
+    const kept = pattern instanceof RegExp ? statelessRegExp(pattern) : this.normalizePattern(pattern as string);
+    this.#registrations.push({ pattern: kept, callback, isEventHandler, extras });
+  }
+
+  /** How many handlers Nest has registered on this transport. */
+  get handlerCount(): number {
+    return this.#registrations.length;
+  }
+
+  listen(callback: (error?: unknown) => void): void {
+    this.#listeningSince ??= new Date();
+    callback();
+    this.#startWhenReady();
+  }
+
+  /** Called by the module once everything that handlers need is checked and ready. `transactions`: deliveries at once. */
+  begin(facts: { readonly transactions: number; readonly barrier: Barrier }): void {
+    this.#begin = facts;
+    this.#startWhenReady();
+  }
+
+  /** Nothing further of the topic begins; what is being handled ends. Holds over rebalances until {@link resume}. */
+  pause(topic: string): void {
+    this.#paused.add(topic);
+    this.#consuming?.state.membership?.pauseChanged(topic);
+  }
+
+  resume(topic: string): void {
+    this.#paused.delete(topic);
+    this.#consuming?.state.membership?.pauseChanged(topic);
+  }
+
+  /**
+   * Drains: lets running deliveries end, commits, leaves the group, within `shutdown.deadline`. Inside a handler it returns at once, for it cannot
+   * wait for itself. Returns the promise already running when called again.
+   */
+  stop(): Promise<void> {
+    this.#stopped ??= this.#drain();
+    return currentDelivery() === undefined ? this.#stopped : Promise.resolve();
+  }
+
+  close(): Promise<void> {
+    return this.stop();
+  }
+
+  health(): HealthReport {
+    return consumerHealth({
+      state: this.#consuming?.state,
+      listeningSince: this.#listeningSince,
+      overdueMs: this.#delivery?.overdueMs() ?? -Infinity,
+      isPaused: (topic) => this.#paused.has(topic),
+      now: performance.now(),
+    });
+  }
+
+  on(): never {
+    throw new Error('IdempotentKafkaServer has no client events. Subscribe to IdempotencyEvents instead');
+  }
+
+  /** kafkajs's consumer and, once a reply was sent, its producer; undefined while there is none. */
+  unwrap<T>(): T {
+    return [this.#consuming?.state.membership?.consumer, this.#replies?.producer] as T;
+  }
+
+  #startWhenReady(): void {
+    if (
+      this.#begin === undefined ||
+      this.#listeningSince === undefined ||
+      this.#consuming !== undefined ||
+      this.#stopped !== undefined
+    )
+      return;
+    const handlers = new HandlerTable(this.#registrations.map((registration) => this.#registered(registration)));
+    const { kafka, buffer, commitIntervalMs, limits, shutdownDeadlineMs } = this.options;
+    const client = kafkaClient(kafka.client);
+    const reader = new ClusterReader(client);
+    this.#replies = new Replies(() =>
+      client.producer({ allowAutoTopicCreation: false, idempotent: true, maxInFlightRequests: 1 }),
+    );
+    this.#delivery = new RecordDelivery({
+      handlers,
+      slots: new Slots(this.#begin.transactions),
+      replies: this.#replies,
+      jsonDepth: limits.jsonDepth,
+      emit: this.emit,
+      nest: {
+        consumer: () => this.#consuming?.state.membership?.consumer,
+        producer: () => this.#replies?.producer,
+        withHooks: (context, work) => this.#withHooks(context, work),
+      },
+    });
+    const parts = {
+      kafka: client,
+      config: kafka.consumer,
+      groupId: this.groupId,
+      fromBeginning: kafka.fromBeginning,
+      buffer,
+      batchBytes: limits.batchBytes,
+      commitIntervalMs,
+      reader,
+      delivery: this.#delivery,
+      barrier: this.#begin.barrier,
+      emit: this.emit,
+      isPaused: (topic: string) => this.#paused.has(topic),
+      endings: new Map<string, Promise<void>>(),
+    };
+    this.#consuming = new Consuming(parts, new Subscription(handlers, reader), shutdownDeadlineMs);
+    this.logger.log(
+      `Consuming as group ${this.groupId}: ${handlers.all.map(({ pattern, profile }) => `${String(pattern)} → ${profile.consumer}`).join(', ')}`,
+    );
+    const consuming = this.#consuming;
+    void warnOfSiblingGroup(kafka, reader, handlers.exactTopics).finally(() => consuming.start());
+  }
+
+  #registered({ pattern, callback, isEventHandler, extras }: Registration): RegisteredHandler {
+    const profile = this.profiles.profileOf(extras);
+    if (profile === undefined)
+      throw new Error(`The handler of ${String(pattern)} stands in no controller of this application`);
+    return { pattern, callback, isEventHandler, profile };
+  }
+
+  async #drain(): Promise<void> {
+    await this.#consuming?.end();
+    await this.#replies?.close();
+  }
+
+  /** Nest's processing hooks, start and end exactly once each around one delivery, however it ends. */
+  #withHooks<T>(context: KafkaContext, work: () => Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const run = async () => {
+        try {
+          resolve(await work());
+        } catch (error) {
+          reject(error as Error);
+        } finally {
+          this.onProcessingEndHook?.(this.transportId, context);
+        }
+      };
+      this.onProcessingStartHook(this.transportId, context, run);
+    });
+  }
+}

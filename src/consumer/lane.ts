@@ -1,0 +1,152 @@
+import type { IdempotencyError } from '../shared/errors.js';
+import type { FetchedBatch } from '../kafka/group-client.js';
+import type { TopicPartition } from '../kafka/positions.js';
+import { ConsumedRecord } from './consumed-record.js';
+import type { OffsetLedger } from './offset-ledger.js';
+import type { LaneWork, RecordDelivery } from './record-delivery.js';
+
+/** What a lane asks of its group membership. */
+export interface LaneHost {
+  /** False while nothing may begin: heartbeats are missing, the topic is paused by the user, the consumer drains. */
+  mayStart(lane: Lane): boolean;
+  /** A record is final. */
+  settled(lane: Lane): void;
+  /** Nothing is left to do. */
+  ranDry(lane: Lane): void;
+}
+
+/**
+ * The records of one assigned partition, one after another, in order:
+ * - what waits here was fetched from `ledger.next` on without a hole;
+ * - nothing begins before the lane that had this partition earlier in this process has ended;
+ * - a dead lane begins nothing more; what it is doing may end, and the claim keeps that harmless.
+ */
+export class Lane implements LaneWork {
+  readonly topic: string;
+  readonly partition: number;
+  /** Resolves when the lane is dead and nothing of it is running. */
+  readonly ended: Promise<void>;
+  /** Fetching is paused because the lane is full. */
+  full = false;
+  retrying: { readonly since: Date; readonly detail: string } | undefined;
+  stopped: IdempotencyError | undefined;
+  lastStartedAt: number | undefined;
+  since = new Date();
+
+  readonly #queue: ConsumedRecord[] = [];
+  #queuedBytes = 0;
+  #held = true;
+  readonly #life = new AbortController();
+  #interrupt = new AbortController();
+  #wake: () => void = () => {};
+  #work: Promise<unknown> | undefined;
+
+  constructor(
+    place: TopicPartition,
+    readonly ledger: OffsetLedger,
+    private readonly host: LaneHost,
+    private readonly delivery: RecordDelivery,
+    predecessor: Promise<void>,
+  ) {
+    this.topic = place.topic;
+    this.partition = place.partition;
+    this.ended = predecessor.then(() => this.#run());
+  }
+
+  get queued(): number {
+    return this.#queue.length;
+  }
+  get queuedBytes(): number {
+    return this.#queuedBytes;
+  }
+  get isDead(): boolean {
+    return this.#life.signal.aborted;
+  }
+  get isIdle(): boolean {
+    return this.#queue.length === 0;
+  }
+
+  /** Aborts when the record at hand shall not be tried again here: the lane died or the consumer drains. */
+  get interrupted(): AbortSignal {
+    return this.#interrupt.signal;
+  }
+
+  /** Takes a batch that begins where the lane ends; false if it begins anywhere else. */
+  accept(batch: FetchedBatch): boolean {
+    if (this.isDead || batch.fetchedOffset !== this.ledger.next) return false;
+    for (const message of batch.messages) {
+      const record = new ConsumedRecord(this.topic, this.partition, message);
+      this.#queue.push(record);
+      this.#queuedBytes += record.bytes;
+      this.ledger.take(record.offset);
+    }
+    this.ledger.cover(batch.lastOffset + 1n);
+    this.wake();
+    return true;
+  }
+
+  /** Nothing begins until {@link release}. */
+  hold(): void {
+    this.#held = true;
+  }
+
+  release(): void {
+    this.#held = false;
+    this.wake();
+  }
+
+  /** Resolves when no delivery of this lane is running. */
+  async atRest(): Promise<void> {
+    await this.#work;
+  }
+
+  /** Looks again whether there is something to do. */
+  wake(): void {
+    this.#wake();
+  }
+
+  /** The partition is not ours any more. */
+  die(reason: IdempotencyError): void {
+    if (this.isDead) return;
+    this.#life.abort(reason);
+    this.#interrupt.abort(reason);
+    this.delivery.abort(this, reason);
+    this.wake();
+  }
+
+  /** Lets the delivery at hand end, without another try, and begins nothing more. */
+  finish(): void {
+    this.hold();
+    this.#interrupt.abort();
+  }
+
+  async #run(): Promise<void> {
+    while (!this.isDead) {
+      const record = this.#queue[0];
+      if (record === undefined || this.#held || this.stopped !== undefined || !this.host.mayStart(this)) {
+        await this.#untilWoken();
+        continue;
+      }
+      this.lastStartedAt = performance.now();
+      const work = this.delivery.deliver(record, this);
+      this.#work = work;
+      const settlement = await work;
+      this.#work = undefined;
+      if (settlement === undefined) continue; // interrupted: the record stays in front
+      this.#queue.shift();
+      this.#queuedBytes -= record.bytes;
+      this.ledger.settle(record.offset, settlement);
+      this.host.settled(this);
+      if (this.#queue.length === 0) this.host.ranDry(this);
+    }
+  }
+
+  #untilWoken(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#wake = () => {
+        this.#wake = () => {};
+        resolve();
+      };
+    });
+  }
+}

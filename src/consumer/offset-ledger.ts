@@ -1,0 +1,90 @@
+/**
+ * What is finished of one partition. Pure book-keeping:
+ * - `committable` is the lowest unfinished offset: everything below it is settled, whatever order records end in;
+ * - offsets that hold no record for a handler (compaction, aborted or control records) are covered, not settled;
+ * - a record settled as a duplicate may not be durable in the database yet, so `secured` stops in front of it until a barrier that
+ *   began after it has finished.
+ */
+export class OffsetLedger {
+  #taken: { offset: bigint; settled: boolean }[] = [];
+  #covered: bigint;
+  #committed: bigint | undefined;
+  #unsecured: bigint | undefined;
+  #securing: bigint | undefined;
+
+  /** `start`: the first offset to handle. `committed`: what the group's offset is known to be, undefined if it has none. */
+  constructor(start: bigint, committed: bigint | undefined) {
+    this.#covered = start;
+    this.#committed = committed;
+  }
+
+  /** The offset the next fetched batch has to begin with. */
+  get next(): bigint {
+    return this.#covered;
+  }
+
+  get committable(): bigint {
+    return this.#taken[0]?.offset ?? this.#covered;
+  }
+
+  /** What may be committed without a further barrier. */
+  get secured(): bigint {
+    return lowest(this.committable, this.#securing, this.#unsecured);
+  }
+
+  get committed(): bigint | undefined {
+    return this.#committed;
+  }
+
+  get needsCommit(): boolean {
+    return this.committable !== this.#committed;
+  }
+
+  get needsBarrier(): boolean {
+    return this.#unsecured !== undefined && this.#unsecured < this.committable;
+  }
+
+  /** A record of the partition is in the lane. Offsets come in ascending order. */
+  take(offset: bigint): void {
+    this.#taken.push({ offset, settled: false });
+    this.#covered = offset + 1n;
+  }
+
+  /** Nothing below `next` is left to come that has not been taken. */
+  cover(next: bigint): void {
+    if (next > this.#covered) this.#covered = next;
+  }
+
+  settle(offset: bigint, settlement: { readonly duplicate: boolean }): void {
+    const entry = this.#taken.find((taken) => taken.offset === offset);
+    if (entry === undefined) throw new Error(`offset ${offset} was settled without having been taken`);
+    entry.settled = true;
+    if (settlement.duplicate) this.#unsecured = lowest(offset, this.#unsecured);
+    while (this.#taken[0]?.settled) this.#taken.shift();
+  }
+
+  /** A barrier begins now: it will cover the duplicates settled so far, not those that settle while it runs. */
+  beginBarrier(): void {
+    if (this.#unsecured === undefined) return;
+    this.#securing = lowest(this.#unsecured, this.#securing);
+    this.#unsecured = undefined;
+  }
+
+  endBarrier(): void {
+    this.#securing = undefined;
+  }
+
+  failBarrier(): void {
+    if (this.#securing !== undefined) this.#unsecured = lowest(this.#securing, this.#unsecured);
+    this.#securing = undefined;
+  }
+
+  /** The group's offset has been written. */
+  commitAcknowledged(offset: bigint): void {
+    this.#committed = offset;
+  }
+}
+
+function lowest(first: bigint, ...others: (bigint | undefined)[]): bigint {
+  return others.reduce<bigint>((least, other) => (other !== undefined && other < least ? other : least), first);
+}

@@ -1,0 +1,242 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Logger } from '@nestjs/common';
+import { isObservable, lastValueFrom, toArray } from 'rxjs';
+import { DeliveryInProgress, runInDelivery, type DeliveryReport } from '../shared/delivery.js';
+import { IdempotencyError } from '../shared/errors.js';
+import { placeOf, type EmitEvent } from '../shared/events.js';
+import type { RecordView } from '../shared/record.js';
+import type { TopicPartition } from '../kafka/positions.js';
+import type { ConsumedRecord } from './consumed-record.js';
+import type { HandlerTable, RegisteredHandler } from './handler-table.js';
+import { nestContext, type NestContext } from './nest-context.js';
+import { nextStep } from './next-step.js';
+import { requestOf, type Replies } from './replies.js';
+import type { Slots } from './slots.js';
+
+/** How long a killed delivery may take to say how it ended, before the transport stops waiting for it. */
+const GRACE_MS = 1000;
+
+/** The lane a record is delivered for. */
+export interface LaneWork extends TopicPartition {
+  /** Aborts when the record shall not be tried again here. */
+  readonly interrupted: AbortSignal;
+  retrying: { readonly since: Date; readonly detail: string } | undefined;
+  stopped: IdempotencyError | undefined;
+}
+
+export interface RecordDeliveryParts {
+  readonly handlers: HandlerTable;
+  readonly slots: Slots;
+  readonly replies: Replies;
+  readonly nest: NestContext;
+  readonly jsonDepth: number;
+  readonly emit: EmitEvent;
+}
+
+interface Running {
+  readonly delivery: DeliveryInProgress;
+  /** When its handler's timeout strikes, by performance.now(). */
+  readonly timeoutAt: number;
+  kill(error: IdempotencyError): void;
+}
+
+/**
+ * Brings one record to all handlers of its topic, each until it is settled:
+ * - every attempt of every handler gets a fresh copy of the raw bytes;
+ * - the outcome the interceptor reported counts before what Nest made of it;
+ * - a failing handler keeps the record in front; handlers that are done with it do not run again.
+ */
+export class RecordDelivery {
+  readonly #logger = new Logger('IdempotentKafkaServer');
+  readonly #running = new Map<LaneWork, Running>();
+
+  constructor(private readonly parts: RecordDeliveryParts) {}
+
+  /** Resolves when the record is final, or with undefined if the lane was interrupted before. Never rejects. */
+  async deliver(record: ConsumedRecord, lane: LaneWork): Promise<{ duplicate: boolean } | undefined> {
+    const handlers = this.#handlersOf(record);
+    if (handlers.length === 0) {
+      lane.stopped = new IdempotencyError(
+        'NO_HANDLER',
+        `No handler matches topic ${record.topic}, so its partition ${record.partition} stops in front of offset ${record.offset}`,
+      );
+      this.#logger.error(lane.stopped.message);
+      return undefined;
+    }
+    let duplicate = false;
+    for (const handler of handlers) {
+      const settled = await this.#untilSettled(handler, record, lane);
+      if (settled === undefined) return undefined;
+      duplicate ||= settled.duplicate;
+    }
+    return { duplicate };
+  }
+
+  /** Tells the handler that works for this lane to stop; its transaction may still commit. */
+  abort(lane: LaneWork, reason: IdempotencyError): void {
+    this.#running.get(lane)?.delivery.abort(reason);
+  }
+
+  /** Ends by force whatever is still running. */
+  killAll(error: IdempotencyError): void {
+    for (const running of this.#running.values()) running.kill(error);
+  }
+
+  /** How many milliseconds the most overdue delivery is past its handler's timeout; negative while none is. */
+  overdueMs(): number {
+    return performance.now() - Math.min(Infinity, ...[...this.#running.values()].map(({ timeoutAt }) => timeoutAt));
+  }
+
+  /** Event handlers always run; a request handler only for a request, or alone as Nest does it. */
+  #handlersOf(record: ConsumedRecord): readonly RegisteredHandler[] {
+    const all = this.parts.handlers.handlersOf(record.topic);
+    const events = all.filter((handler) => handler.isEventHandler);
+    return events.length > 0 && requestOf(record.message) === undefined ? events : all;
+  }
+
+  async #untilSettled(
+    handler: RegisteredHandler,
+    record: ConsumedRecord,
+    lane: LaneWork,
+  ): Promise<{ duplicate: boolean } | undefined> {
+    const { settings } = handler.profile;
+    let failed = 0;
+    let reruns = 0;
+    while (!lane.interrupted.aborted) {
+      const view = record.view(settings.decode, this.parts.jsonDepth);
+      const delivery = new DeliveryInProgress(view, handler.profile.consumer, failed + 1);
+      const report = await this.#inSlot(() => this.#attempt(handler, record, delivery, lane), lane);
+      if (report === undefined) break;
+      const step = nextStep(
+        report,
+        { failed: report.outcome === 'failed' ? failed + 1 : failed, reruns },
+        settings.retry,
+      );
+      if (step.step === 'settle') {
+        lane.retrying = undefined;
+        return step;
+      }
+      if (step.counts) failed += 1;
+      reruns = report.outcome === 'failed' && !step.counts ? reruns + 1 : 0;
+      this.#tell(report as DeliveryReport & { error: unknown }, step, delivery, lane);
+      await sleep(step.delayMs, undefined, { signal: lane.interrupted }).catch(() => undefined); // interrupted: the loop ends
+    }
+    return undefined;
+  }
+
+  async #inSlot<T>(work: () => Promise<T>, lane: LaneWork): Promise<T | undefined> {
+    await this.parts.slots.acquire();
+    try {
+      return lane.interrupted.aborted ? undefined : await work();
+    } finally {
+      this.parts.slots.release();
+    }
+  }
+
+  /** One delivery. Resolves with how it ended; a handler that does not end is killed at its timeout. */
+  async #attempt(
+    handler: RegisteredHandler,
+    record: ConsumedRecord,
+    delivery: DeliveryInProgress,
+    lane: LaneWork,
+  ): Promise<DeliveryReport> {
+    const { timeoutMs } = handler.profile.settings;
+    let giveUp: () => void = () => {};
+    const givenUp = new Promise<void>((resolve) => (giveUp = resolve));
+    let grace: NodeJS.Timeout | undefined;
+    const kill = (error: IdempotencyError) => {
+      delivery.kill(error);
+      grace ??= setTimeout(giveUp, GRACE_MS);
+    };
+    const timer = setTimeout(() => kill(timeoutError(timeoutMs, delivery)), timeoutMs);
+    this.#running.set(lane, { delivery, kill, timeoutAt: performance.now() + timeoutMs });
+    this.parts.emit({ name: 'received', ...placeOf(delivery) });
+    try {
+      const call = this.#call(handler, record, delivery).then(
+        () => this.#reportOf(handler, delivery),
+        (error: unknown) => delivery.reported ?? failed(delivery.killed ?? error),
+      );
+      const report = await Promise.race([call, givenUp.then(() => failed(delivery.killed))]);
+      delivery.report(report); // what an abandoned handler reports later changes nothing
+      return report;
+    } finally {
+      clearTimeout(timer);
+      clearTimeout(grace);
+      this.#running.delete(lane);
+    }
+  }
+
+  #reportOf(handler: RegisteredHandler, delivery: DeliveryInProgress): DeliveryReport {
+    if (delivery.reported !== undefined) return delivery.reported;
+    if (delivery.killed !== undefined) return failed(delivery.killed);
+    if (!handler.profile.idempotent) {
+      this.parts.emit({ name: 'processed', ...placeOf(delivery) });
+      return { outcome: 'processed' };
+    }
+    const message = `${delivery.consumer} did not run: a guard, an interceptor or an exception filter in front of it answered instead, so nothing was written and the record stays`;
+    return failed(new IdempotencyError('HANDLER_FAILED', message));
+  }
+
+  /** The context of the delivery surrounds call and subscription: Nest's handlers return cold Observables. */
+  async #call(handler: RegisteredHandler, record: ConsumedRecord, delivery: DeliveryInProgress): Promise<void> {
+    const request = handler.isEventHandler ? undefined : requestOf(record.message);
+    const invoke = async (): Promise<unknown[]> => {
+      const payload = decodedPayload(delivery);
+      const context = nestContext(record, payload, this.parts.nest);
+      return this.parts.nest.withHooks(context, async () => {
+        const returned: unknown = await handler.callback(payload, context);
+        return isObservable(returned) ? lastValueFrom(returned.pipe(toArray())) : [returned];
+      });
+    };
+    if (request === undefined) await runInDelivery(delivery, invoke);
+    else
+      await this.parts.replies.answer(request, () => Promise.race([runInDelivery(delivery, invoke), killed(delivery)]));
+  }
+
+  #tell(
+    report: { outcome: string; error: unknown },
+    step: { delayMs: number },
+    delivery: DeliveryInProgress,
+    lane: LaneWork,
+  ): void {
+    const place = placeOf(delivery);
+    this.parts.emit({ name: report.outcome as 'failed' | 'busy' | 'unknown', error: report.error, ...place });
+    this.parts.emit({ name: 'retried', error: report.error, delayMs: step.delayMs, ...place });
+    const where = `${delivery.topic}[${delivery.partition}]@${delivery.offset}${delivery.eventId === undefined ? '' : `, event ${delivery.eventId}`}`;
+    const detail = `${delivery.consumer} ${report.outcome} on ${where}, attempt ${delivery.attempt}: ${oneLine(report.error)}`;
+    lane.retrying = { since: lane.retrying?.since ?? new Date(), detail };
+    this.#logger.warn(`${detail}; again in ${step.delayMs} ms`);
+  }
+}
+
+/** Rejects when the delivery is killed, so that a hung request gets its error reply. */
+function killed(delivery: DeliveryInProgress): Promise<never> {
+  return new Promise((_, reject) => delivery.onKill(reject));
+}
+
+function failed(error: unknown): DeliveryReport {
+  return { outcome: 'failed', error };
+}
+
+function decodedPayload(view: RecordView): unknown {
+  try {
+    return view.decoded();
+  } catch (error) {
+    if (IdempotencyError.is(error)) throw error;
+    throw new IdempotencyError('DECODE_FAILED', 'The decode function of the handler threw', { cause: error });
+  }
+}
+
+function timeoutError(timeoutMs: number, delivery: DeliveryInProgress): IdempotencyError {
+  const message = `${delivery.consumer} took longer than its timeout of ${timeoutMs} ms, so its transaction is rolled back. Raise timeout, or use the delivery's signal to end early`;
+  return new IdempotencyError('HANDLER_TIMEOUT', message, { retryable: true });
+}
+
+/** The error's text for a log line: one line, bounded, without a stack. */
+function oneLine(error: unknown): string {
+  const text =
+    error instanceof Error
+      ? `${error.name}: ${error.message}`
+      : String((error as { message?: unknown } | null)?.message ?? error);
+  return text.replace(/\s+/g, ' ').slice(0, 300);
+}

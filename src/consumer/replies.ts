@@ -1,0 +1,106 @@
+import { KafkaHeaders } from '@nestjs/microservices';
+import type { KafkaMessage, Message, Producer } from 'kafkajs';
+import { IdempotencyError } from '../shared/errors.js';
+
+/** A record that asks for a reply, as Nest's ClientKafka sends it. */
+export interface KafkaRequest {
+  readonly correlationId: Buffer;
+  readonly replyTopic: string;
+  readonly replyPartition: number | undefined;
+}
+
+export function requestOf({ headers }: KafkaMessage): KafkaRequest | undefined {
+  const correlationId = single(headers?.[KafkaHeaders.CORRELATION_ID]);
+  const replyTopic = single(headers?.[KafkaHeaders.REPLY_TOPIC]);
+  if (correlationId === undefined || replyTopic === undefined) return undefined;
+  const partition = Number.parseInt(single(headers?.[KafkaHeaders.REPLY_PARTITION])?.toString() ?? '', 10);
+  return {
+    correlationId,
+    replyTopic: replyTopic.toString(),
+    replyPartition: Number.isSafeInteger(partition) ? partition : undefined,
+  };
+}
+
+/**
+ * Answers requests of `@MessagePattern` handlers in the format of Nest's ClientKafka. A reply counts only once the broker has acknowledged it; a
+ * failing request gets its error as the reply.
+ */
+export class Replies {
+  #producer: Producer | undefined;
+  #connected: Promise<void> | undefined;
+
+  constructor(private readonly makeProducer: () => Producer) {}
+
+  get producer(): Producer | undefined {
+    return this.#producer;
+  }
+
+  /** Runs the request and sends what it gave. Rejects only if the reply could not be sent. */
+  async answer(request: KafkaRequest, run: () => Promise<readonly unknown[]>): Promise<void> {
+    const messages = await run().then(
+      (values) => values.map((value) => replyOf(request, value)),
+      (error: unknown) => [errorReplyOf(request, error)],
+    );
+    if (messages.length === 0) messages.push(replyOf(request, undefined));
+    messages.at(-1)!.headers![KafkaHeaders.NEST_IS_DISPOSED] = Buffer.alloc(1);
+    await this.#send(request, messages);
+  }
+
+  async close(): Promise<void> {
+    await this.#producer?.disconnect();
+  }
+
+  async #send(request: KafkaRequest, messages: Message[]): Promise<void> {
+    this.#producer ??= this.makeProducer();
+    this.#connected ??= this.#producer.connect();
+    await this.#connected.catch((error: unknown) => {
+      this.#connected = undefined; // the next reply connects anew
+      throw error;
+    });
+    const stored = await this.#producer.send({ topic: request.replyTopic, messages, acks: -1 });
+    // kafkajs resolves a send whose records it lost over a leader change; what was stored stands in the answer.
+    if (!stored.some(({ topicName, errorCode }) => topicName === request.replyTopic && errorCode === 0)) {
+      throw new IdempotencyError(
+        'BROKER_UNAVAILABLE',
+        `The reply to ${request.replyTopic} was not stored; the request runs again`,
+        { retryable: true },
+      );
+    }
+  }
+}
+
+function replyOf(request: KafkaRequest, value: unknown): Message {
+  const given = isKafkaMessage(value) ? value : { value };
+  const headers = { ...(given.headers as Message['headers']), [KafkaHeaders.CORRELATION_ID]: request.correlationId };
+  return {
+    key: given.key === undefined || given.key === null ? null : (encoded(given.key) as string | Buffer),
+    value: encoded(given.value),
+    headers,
+    ...(request.replyPartition === undefined ? {} : { partition: request.replyPartition }),
+  };
+}
+
+function errorReplyOf(request: KafkaRequest, error: unknown): Message {
+  const reply = replyOf(request, undefined);
+  const shown = error instanceof Error ? { status: 'error', message: error.message } : error;
+  reply.headers![KafkaHeaders.NEST_ERR] = Buffer.from(
+    typeof shown === 'object' ? JSON.stringify(shown) : String(shown),
+  );
+  return reply;
+}
+
+function isKafkaMessage(value: unknown): value is { key?: unknown; value?: unknown; headers?: unknown } {
+  return typeof value === 'object' && value !== null && ('key' in value || 'value' in value);
+}
+
+/** As Nest's KafkaRequestSerializer writes values: text and bytes as they are, objects as JSON, nothing as null. */
+function encoded(value: unknown): string | Buffer | null {
+  if (value === undefined || value === null) return null;
+  if (typeof value === 'string' || Buffer.isBuffer(value)) return value;
+  return typeof value === 'object' ? JSON.stringify(value) : String(value as number);
+}
+
+function single(header: Buffer | string | (Buffer | string)[] | undefined): Buffer | undefined {
+  if (header === undefined || (Array.isArray(header) && header.length !== 1)) return undefined;
+  return Buffer.from((Array.isArray(header) ? header[0] : header) as Buffer);
+}

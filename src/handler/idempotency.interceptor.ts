@@ -1,0 +1,114 @@
+import { Inject, Injectable, type CallHandler, type ExecutionContext, type NestInterceptor } from '@nestjs/common';
+import { from, lastValueFrom, type Observable } from 'rxjs';
+import { Inbox } from '../inbox/inbox.js';
+import { deliveryInProgress, type DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
+import { IdempotencyError } from '../shared/errors.js';
+import { placeOf, type EmitEvent } from '../shared/events.js';
+import { EMIT_EVENT } from '../shared/tokens.js';
+import type { OpenTransaction } from '../transaction/open-transaction.js';
+import { TransactionScope } from '../transaction/transaction-scope.js';
+import { HandlerCatalogue, type IdempotentHandler } from './handler-catalogue.js';
+import { eventIdOf } from './identity/event-id.js';
+import { fingerprint } from './identity/fingerprint.js';
+
+/**
+ * Runs an `@Idempotent()` handler in the transaction of its claim, and tells the transport how that ended. Whatever Nest, a pipe or an exception
+ * filter makes of an error, the report carries the original one.
+ */
+@Injectable()
+export class IdempotencyInterceptor implements NestInterceptor {
+  constructor(
+    @Inject(HandlerCatalogue) private readonly handlers: HandlerCatalogue,
+    @Inject(Inbox) private readonly inbox: Inbox,
+    @Inject(TransactionScope) private readonly scope: TransactionScope,
+    @Inject(EMIT_EVENT) private readonly emit: EmitEvent,
+  ) {}
+
+  intercept(context: ExecutionContext, next: CallHandler): Observable<unknown> {
+    const handler = this.handlers.handlerOf(context.getHandler());
+    const delivery = deliveryInProgress();
+    if (handler === undefined || delivery?.taken === true) return next.handle();
+    if (delivery === undefined) throw transportMissing(handler);
+    delivery.taken = true;
+    return from(this.#settle(handler, delivery, next));
+  }
+
+  /** Reports the outcome, then lets Nest have value or error. */
+  async #settle(handler: IdempotentHandler, delivery: DeliveryInProgress, next: CallHandler): Promise<unknown> {
+    try {
+      return await this.#run(handler, delivery, next);
+    } catch (error) {
+      delivery.report(reportOf(error));
+      throw error;
+    }
+  }
+
+  async #run(handler: IdempotentHandler, delivery: DeliveryInProgress, next: CallHandler): Promise<unknown> {
+    // 1. Identify.
+    delivery.eventId = eventIdOf(handler.id, delivery);
+
+    // 2. Open the transaction and claim, in one round trip. The claim decides: no row, no run.
+    const transaction = await this.scope.open({
+      owner: `consumer '${handler.consumer}', ${delivery.topic}[${delivery.partition}]@${delivery.offset}`,
+      isolation: handler.settings.isolation,
+      claim: this.inbox.claim({
+        ...placeOf(delivery),
+        eventId: delivery.eventId,
+        fingerprint: fingerprint(delivery.value),
+      }),
+    });
+    const killed = killing(delivery, transaction);
+    if (transaction.claimed.length === 0) {
+      await transaction.rollback();
+      delivery.report({ outcome: 'duplicate' });
+      this.emit({ name: 'duplicate', ...placeOf(delivery) });
+      return undefined;
+    }
+    this.emit({ name: 'claimed', ...placeOf(delivery) });
+
+    // 3. Run the handler. handle() is called inside the transaction's context, for it binds there; what follows runs outside of it again.
+    const value = await this.#handled(transaction, killed, next);
+    this.emit({ name: 'handled', ...placeOf(delivery) });
+
+    // 4. Commit. Whatever its answer, it is the truth; a kill that comes meanwhile makes it unknown.
+    await transaction.commit();
+    delivery.report({ outcome: 'processed' });
+    this.emit({ name: 'processed', ...placeOf(delivery) });
+    return value;
+  }
+
+  async #handled(transaction: OpenTransaction, killed: Promise<never>, next: CallHandler): Promise<unknown> {
+    try {
+      return await Promise.race([
+        transaction.within(() => lastValueFrom(next.handle(), { defaultValue: undefined })),
+        killed,
+      ]);
+    } catch (error) {
+      await transaction.rollback();
+      throw error;
+    }
+  }
+}
+
+/** Rejects when the delivery is killed; its transaction is destroyed by then, whatever the handler is doing. */
+function killing(delivery: DeliveryInProgress, transaction: OpenTransaction): Promise<never> {
+  const killed = new Promise<never>((_, reject) => {
+    delivery.onKill((error) => {
+      transaction.destroy(error);
+      reject(error);
+    });
+  });
+  killed.catch(() => undefined); // nobody may be waiting: a kill during COMMIT is told by the commit
+  return killed;
+}
+
+function reportOf(error: unknown): DeliveryReport {
+  if (IdempotencyError.is(error, 'CLAIM_BUSY')) return { outcome: 'busy', error };
+  if (IdempotencyError.is(error, 'COMMIT_UNKNOWN')) return { outcome: 'unknown', error };
+  return { outcome: 'failed', error };
+}
+
+function transportMissing({ consumer }: IdempotentHandler): IdempotencyError {
+  const message = `${consumer} was called by a transport that is not IdempotentKafkaServer, which would commit the offset on its own. Connect the application with { strategy: app.get(IdempotentKafkaServer) }`;
+  return new IdempotencyError('TRANSPORT_MISSING', message);
+}

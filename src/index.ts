@@ -1,0 +1,29 @@
+// Set up
+export { IdempotencyModule, type IdempotencyAsyncOptions } from './idempotency.module.js';
+export type { HandlerOptions, IdempotencyOptions, IdempotentOptions } from './idempotency.options.js';
+export type { Duration } from './shared/duration.js';
+
+// Consume
+export { IdempotentKafkaServer } from './consumer/idempotent-kafka.server.js';
+export { decodeJson } from './consumer/decode.js';
+export { Idempotent } from './handler/idempotent.decorator.js';
+export { currentDelivery, type Delivery, type Outcome } from './shared/delivery.js';
+export type { IdSource, RecordView } from './shared/record.js';
+export { cloudEvent } from './handler/identity/cloud-event.js';
+export { firstOf, join } from './handler/identity/compose.js';
+export { debezium, header } from './handler/identity/header.js';
+export { payload } from './handler/identity/payload.js';
+export { contentHash, position, recordKey } from './handler/identity/record-parts.js';
+
+// Emit
+export { TransactionScope } from './transaction/transaction-scope.js';
+export type { Isolation } from './transaction/open-transaction.js';
+
+// Operate
+export { IdempotencyHealth } from './observability/idempotency-health.js';
+export { IdempotencyEvents } from './observability/idempotency-events.js';
+export type { HealthReason, HealthReport, PartitionProgress } from './shared/consumer-progress.js';
+export type { EventName, EventPlace, IdempotencyEvent } from './shared/events.js';
+
+// Errors
+export { IdempotencyError, type ErrorCode, type ErrorFacts } from './shared/errors.js';

@@ -1,0 +1,170 @@
+import type { Consumer, ConsumerConfig, EachBatchPayload, Kafka, KafkaMessage, Offsets } from 'kafkajs';
+import { IdempotencyError } from '../shared/errors.js';
+import { byTopic, type PartitionOffset, type TopicPartition } from './positions.js';
+
+/** What one fetch brought for one partition. `fetchedOffset` is the position that was asked for; `lastOffset` includes records kafkajs filtered out. */
+export interface FetchedBatch extends TopicPartition {
+  readonly fetchedOffset: bigint;
+  readonly lastOffset: bigint;
+  readonly messages: readonly KafkaMessage[];
+}
+
+/** A batch of aborted or control records alone: it holds nothing for a handler. `firstOffset` is undefined if compaction left nothing of it. */
+export interface FilteredBatch extends TopicPartition {
+  readonly firstOffset: bigint | undefined;
+  readonly lastOffset: bigint;
+}
+
+/** What a group member is told. All calls are synchronous: what has to happen before kafkajs goes on happens inside them. */
+export interface GroupListener {
+  joined(member: { readonly memberId: string; readonly partitions: readonly TopicPartition[] }): void;
+  /** The group is about to join anew: the last moment at which a commit still counts. */
+  rebalancing(): void;
+  /** true: the batch is taken and the position moves behind it. */
+  fetched(batch: FetchedBatch): boolean;
+  filtered(batch: FilteredBatch): void;
+  heartbeat(): void;
+  /** The client is dead and disconnected. */
+  crashed(error: Error): void;
+}
+
+/**
+ * One membership of the consumer group, and the only place that knows kafkajs's consumer:
+ * - fetches only; nothing is committed unless {@link commit} is called;
+ * - never restarts by itself: a crash is told, and the owner makes a new one;
+ * - pause, resume and seek do nothing while kafkajs has no group (between crash and end), instead of throwing.
+ */
+export class GroupClient {
+  readonly consumer: Consumer;
+  #commitOnce: ((offsets: Offsets) => Promise<void>) | undefined;
+  #acknowledged = 0;
+  #leaving: Promise<void> | undefined;
+
+  constructor(
+    kafka: Kafka,
+    config: ConsumerConfig,
+    private readonly listener: GroupListener,
+  ) {
+    this.consumer = kafka.consumer({
+      ...config,
+      allowAutoTopicCreation: false,
+      retry: { ...config.retry, restartOnFailure: async () => false },
+    });
+    this.#listen();
+  }
+
+  /** Connects, subscribes and begins to fetch. Rejects if the brokers cannot be reached; a failure after that is told as a crash. */
+  async run(topics: readonly string[], fromBeginning: boolean): Promise<void> {
+    await this.consumer.connect();
+    await this.consumer.subscribe({ topics: [...topics], fromBeginning });
+    await this.consumer.run({
+      autoCommit: false,
+      eachBatchAutoResolve: false,
+      eachBatch: async (payload) => this.#eachBatch(payload),
+    });
+  }
+
+  pause(partitions: readonly TopicPartition[]): void {
+    this.#guarded(() => this.consumer.pause(byTopic(partitions, ({ partition }) => partition)));
+  }
+
+  /** Whole topics, so that it holds for partitions gained later. */
+  pauseTopics(topics: readonly string[]): void {
+    this.#guarded(() => this.consumer.pause(topics.map((topic) => ({ topic }))));
+  }
+
+  resume(partitions: readonly TopicPartition[]): void {
+    this.#guarded(() => this.consumer.resume(byTopic(partitions, ({ partition }) => partition)));
+  }
+
+  seek({ topic, partition, offset }: PartitionOffset): void {
+    this.#guarded(() => this.consumer.seek({ topic, partition, offset: offset.toString() }));
+  }
+
+  /**
+   * Writes the group's offsets: one attempt, and resolved only if the broker acknowledged it. Only before the first batch of this membership has
+   * come does kafkajs offer no single attempt, so that one goes through its retrier.
+   */
+  async commit(offsets: readonly PartitionOffset[]): Promise<void> {
+    const acknowledgedBefore = this.#acknowledged;
+    if (this.#commitOnce === undefined) {
+      await this.consumer.commitOffsets(
+        offsets.map(({ topic, partition, offset }) => ({ topic, partition, offset: offset.toString() })),
+      );
+    } else {
+      await this.#commitOnce({
+        topics: byTopic(offsets, ({ partition, offset }) => ({ partition, offset: offset.toString() })),
+      });
+    }
+    // kafkajs resolves without sending anything while it stops or connects again.
+    if (this.#acknowledged === acknowledgedBefore) {
+      throw new IdempotencyError(
+        'OFFSET_COMMIT_REFUSED',
+        'The Kafka client dropped an offset commit because it is not in the group at the moment',
+        { retryable: true },
+      );
+    }
+  }
+
+  /** Leaves the group and disconnects. Returns the promise already running when called again. */
+  leave(): Promise<void> {
+    return (this.#leaving ??= this.consumer.disconnect());
+  }
+
+  #listen(): void {
+    const { events } = this.consumer;
+    this.consumer.on(events.GROUP_JOIN, ({ payload }) => {
+      const partitions = Object.entries(payload.memberAssignment).flatMap(([topic, numbers]) =>
+        numbers.map((partition) => ({ topic, partition })),
+      );
+      this.listener.joined({ memberId: payload.memberId, partitions });
+    });
+    this.consumer.on(events.REBALANCING, () => this.listener.rebalancing());
+    this.consumer.on(events.HEARTBEAT, () => this.listener.heartbeat());
+    this.consumer.on(events.COMMIT_OFFSETS, () => {
+      this.#acknowledged += 1;
+    });
+    this.consumer.on(events.END_BATCH_PROCESS, ({ payload }) => {
+      if (payload.batchSize > 0) return;
+      const { topic, partition, lastOffset } = payload;
+      const first = payload.firstOffset as string | null; // null over compacted batches; the types say string
+      this.listener.filtered({
+        topic,
+        partition,
+        firstOffset: first === null ? undefined : BigInt(first),
+        lastOffset: BigInt(lastOffset),
+      });
+    });
+    this.consumer.on(events.CRASH, ({ payload }) => this.listener.crashed(payload.error));
+  }
+
+  #eachBatch({ batch, resolveOffset, commitOffsetsIfNecessary }: EachBatchPayload): void {
+    this.#commitOnce = commitOffsetsIfNecessary;
+    const { topic, partition, messages } = batch;
+    const { fetchedOffset } = batch as typeof batch & { fetchedOffset: string }; // public in kafkajs, missing in its types
+    const taken = this.listener.fetched({
+      topic,
+      partition,
+      messages,
+      fetchedOffset: BigInt(fetchedOffset),
+      lastOffset: BigInt(batch.lastOffset()),
+    });
+    const last = messages.at(-1);
+    if (!taken || last === undefined) return;
+    try {
+      resolveOffset(last.offset);
+    } catch (error) {
+      // kafkajs throws a TypeError for a topic that a rebalance took meanwhile; the join that follows decides about the position.
+      if (!(error instanceof TypeError)) throw error;
+    }
+  }
+
+  /** kafkajs throws "Consumer group was not initialized" between a crash and the end; a membership that is over has nothing to pause or seek. */
+  #guarded(call: () => void): void {
+    try {
+      call();
+    } catch (error) {
+      if ((error as Error).name !== 'KafkaJSNonRetriableError') throw error;
+    }
+  }
+}

@@ -1,0 +1,30 @@
+import { Logger } from '@nestjs/common';
+import { Kafka, logLevel, type KafkaConfig, type logCreator } from 'kafkajs';
+
+/** A kafkajs client of our own for each purpose: what one of them does to its connections or metadata never disturbs another. */
+export function kafkaClient(config: KafkaConfig): Kafka {
+  return new Kafka(config.logCreator === undefined ? { ...config, logCreator: nestLogCreator } : config);
+}
+
+/**
+ * kafkajs into Nest's logger. What it says at INFO (each pause and resume of a partition, each join) is our debug level; the transport logs the
+ * joins itself.
+ */
+const nestLogCreator: logCreator = () => {
+  const logger = new Logger('kafkajs');
+  return ({ namespace, level, log }) => {
+    const { message, error, groupId, broker } = log as Record<string, unknown> & { message: string };
+    const facts = [error, broker && `broker ${String(broker)}`, groupId && `group ${String(groupId)}`]
+      .filter(Boolean)
+      .join(', ');
+    const text = `${namespace === '' ? '' : `[${namespace}] `}${message}${facts === '' ? '' : ` (${facts})`}`;
+    switch (level) {
+      case logLevel.ERROR:
+        return logger.error(text);
+      case logLevel.WARN:
+        return logger.warn(text);
+      default:
+        return logger.debug(text);
+    }
+  };
+};

@@ -1,0 +1,32 @@
+import type { HandlerOptions, IdempotencyOptions } from '../idempotency.options.js';
+
+type Defaults = Omit<IdempotencyOptions, 'kafka' | 'classify' | 'schema' | 'concurrency'> &
+  Required<Pick<HandlerOptions, 'timeout' | 'retry' | 'decode' | 'isolation'>> & {
+    kafka: Pick<IdempotencyOptions['kafka'], 'subscribe' | 'postfixId'> & {
+      consumer: Omit<IdempotencyOptions['kafka']['consumer'], 'groupId'>;
+    };
+  };
+
+/** Every default of every option, in the form in which a user would give it. What has none here is found elsewhere (`schema`, `concurrency`) or must be given. */
+export const DEFAULTS = {
+  timeout: '30s',
+  retry: { attempts: 5, delay: '200ms', factor: 3, maxDelay: '10s', jitter: 'full' },
+  decode: 'json',
+  isolation: 'READ COMMITTED',
+  kafka: {
+    consumer: { maxWaitTimeInMs: 100, rebalanceTimeout: 60000, sessionTimeout: 30000, heartbeatInterval: 3000 },
+    subscribe: { fromBeginning: true },
+    postfixId: '',
+  },
+  dataSource: 'default',
+  preparedStatements: true,
+  claimTimeout: '2s',
+  consumerNames: 'derived',
+  buffer: { records: 1000, bytes: 33554432 },
+  limits: { batchBytes: 67108864, jsonDepth: 100 },
+  commitInterval: '500ms',
+  shutdown: { deadline: '25s' },
+} as const satisfies Defaults;
+
+/** What kafkajs 2.2.4 fills in itself, for the checks that compare one of its values with another. Never handed to it. */
+export const KAFKAJS_DEFAULTS = { maxBytesPerPartition: 1048576, minBytes: 1, maxBytes: 10485760 } as const;

@@ -1,0 +1,7 @@
+import { ProcessedEventEntity } from './processed-event.entity.js';
+
+export { idempotencyMigrations, type MigrationOptions } from './migrations.js';
+export { ProcessedEventEntity, type ProcessedEvent } from './processed-event.entity.js';
+
+/** The entities of this package, for `entities: [...idempotencyEntities, ...yours]`: to read our tables through repositories. The module itself does not need them. */
+export const idempotencyEntities = [ProcessedEventEntity];

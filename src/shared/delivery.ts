@@ -1,0 +1,123 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { IdempotencyError } from './errors.js';
+import type { RecordView } from './record.js';
+
+/** One attempt to get a record handled: one per record, handler and attempt. Read it in a handler with {@link currentDelivery}. */
+export interface Delivery extends RecordView {
+  /** The stable name under which the handler deduplicates. */
+  readonly consumer: string;
+  /** The event's id once it is known; undefined before that, and for handlers without `@Idempotent`. */
+  readonly eventId: string | undefined;
+  /** 1 for the first try of this record by this handler in this process. */
+  readonly attempt: number;
+  /** Aborts on timeout, when the partition is lost, and at shutdown. */
+  readonly signal: AbortSignal;
+}
+
+/** How a delivery ended. `busy` (another live copy runs it) and `unknown` (COMMIT without an answer) run again and never count as an attempt. */
+export type Outcome = 'processed' | 'duplicate' | 'stale' | 'failed' | 'busy' | 'unknown';
+
+/** What the interceptor tells the transport. `error` is the original one, whatever an exception filter makes of it later. */
+export type DeliveryReport =
+  | { readonly outcome: 'processed' | 'duplicate' | 'stale' }
+  | { readonly outcome: 'failed' | 'busy' | 'unknown'; readonly error: unknown };
+
+/**
+ * The transport's side of a delivery, and the only place where the consumer and the handler meet:
+ * - the consumer creates it and surrounds the handler's subscription with it;
+ * - the interceptor says the event id, reports the outcome once, and registers what has to be done when the delivery is killed;
+ * - whoever reports first decides: a late report of an abandoned handler changes nothing.
+ */
+export class DeliveryInProgress implements Delivery {
+  eventId: string | undefined;
+  /** Set by the interceptor that takes the delivery, so that one bound twice acts once. */
+  taken = false;
+  #report: DeliveryReport | undefined;
+  #killed: IdempotencyError | undefined;
+  #onKill: ((error: IdempotencyError) => void) | undefined;
+  readonly #abort = new AbortController();
+  readonly #record: RecordView;
+
+  constructor(
+    record: RecordView,
+    readonly consumer: string,
+    readonly attempt: number,
+  ) {
+    this.#record = record;
+  }
+
+  get topic(): string {
+    return this.#record.topic;
+  }
+  get partition(): number {
+    return this.#record.partition;
+  }
+  get offset(): string {
+    return this.#record.offset;
+  }
+  get timestamp(): Date {
+    return this.#record.timestamp;
+  }
+  get key(): Buffer | null {
+    return this.#record.key;
+  }
+  get value(): Buffer | null {
+    return this.#record.value;
+  }
+  get headers(): ReadonlyMap<string, readonly Buffer[]> {
+    return this.#record.headers;
+  }
+  decoded(): unknown {
+    return this.#record.decoded();
+  }
+  get signal(): AbortSignal {
+    return this.#abort.signal;
+  }
+  get reported(): DeliveryReport | undefined {
+    return this.#report;
+  }
+  get killed(): IdempotencyError | undefined {
+    return this.#killed;
+  }
+
+  report(report: DeliveryReport): void {
+    this.#report ??= report;
+  }
+
+  /** Tells a cooperative handler to stop; its transaction may still commit (the claim keeps that harmless). */
+  abort(reason: IdempotencyError): void {
+    this.#abort.abort(reason);
+  }
+
+  /** Ends the delivery by force: the signal aborts and the interceptor destroys the transaction, whatever the handler is doing. */
+  kill(error: IdempotencyError): void {
+    if (this.#killed !== undefined) return;
+    this.#killed = error;
+    this.#abort.abort(error);
+    this.#onKill?.(error);
+  }
+
+  /** What kill() has to do; called at once if the delivery is dead already. */
+  onKill(destroy: (error: IdempotencyError) => void): void {
+    this.#onKill = destroy;
+    if (this.#killed !== undefined) destroy(this.#killed);
+  }
+}
+
+const CONTEXT = Symbol.for('nestjs-kafka-idempotency:delivery');
+const processWide = globalThis as unknown as Record<symbol, AsyncLocalStorage<DeliveryInProgress> | undefined>;
+/** One per process, so that two copies of the package see the same delivery. */
+const context = (processWide[CONTEXT] ??= new AsyncLocalStorage<DeliveryInProgress>());
+
+export function runInDelivery<T>(delivery: DeliveryInProgress, work: () => T): T {
+  return context.run(delivery, work);
+}
+
+export function deliveryInProgress(): DeliveryInProgress | undefined {
+  return context.getStore();
+}
+
+/** The delivery the running handler belongs to: raw bytes, attempt number, abort signal. `undefined` outside a handler of this package's transport. */
+export function currentDelivery(): Delivery | undefined {
+  return context.getStore();
+}

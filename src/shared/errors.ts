@@ -1,0 +1,91 @@
+/** Every code an {@link IdempotencyError} can carry. Each has its heading in docs/errors.md; a test compares both lists. */
+export const ERROR_CODES = [
+  // Start
+  'OPTIONS_INVALID',
+  'ALREADY_CONFIGURED',
+  'CONSUMER_NAME_MISSING',
+  'CONSUMER_NAME_TAKEN',
+  'TRANSPORT_MISSING',
+  'REQUEST_NOT_REPLAYABLE',
+  'POOL_TOO_SMALL',
+  'DATA_SOURCE_NOT_FOUND',
+  'DATABASE_UNSUITABLE',
+  'SCHEMA_MISSING',
+  'SCHEMA_MISMATCH',
+  'TOPIC_MISSING',
+  // Record
+  'ID_MISSING',
+  'ID_INVALID',
+  'DECODE_FAILED',
+  'VALIDATION_FAILED',
+  'NO_HANDLER',
+  'BATCH_TOO_LARGE',
+  // Handler
+  'HANDLER_FAILED',
+  'HANDLER_TIMEOUT',
+  'HANDLER_RETRYING',
+  // Transaction
+  'CLAIM_BUSY',
+  'COMMIT_UNKNOWN',
+  'TRANSACTION_ABORTED',
+  'TRANSACTION_ENDED',
+  'QUERY_IN_FLIGHT',
+  'HAND_MADE_COMMIT',
+  'NESTED_ISOLATION',
+  'OUTSIDE_TRANSACTION',
+  'SERIALIZATION_FAILED',
+  // Delivery
+  'PARTITION_LOST',
+  'OFFSET_COMMIT_REFUSED',
+  'OFFSET_OUT_OF_RANGE',
+  'CONSUMER_CRASHED',
+  'SHUTDOWN_DEADLINE',
+  // Outage
+  'DATABASE_UNAVAILABLE',
+  'BROKER_UNAVAILABLE',
+] as const;
+
+export type ErrorCode = (typeof ERROR_CODES)[number];
+
+const BRAND = Symbol.for('nestjs-kafka-idempotency:error');
+
+/** What is known about the place an error happened, beside its code. Never a payload. */
+export interface ErrorFacts {
+  readonly consumer?: string;
+  readonly topic?: string;
+  readonly partition?: number;
+  readonly offset?: string;
+  readonly eventId?: string;
+}
+
+/**
+ * The one error class of this package. `code` says which rule was broken, `retryable` whether the same call can succeed later unchanged,
+ * `cause` what was caught. Recognise it with {@link IdempotencyError.is}: it also knows errors made by another copy of the package.
+ */
+export class IdempotencyError extends Error {
+  override readonly name = 'IdempotencyError';
+  readonly code: ErrorCode;
+  readonly retryable: boolean;
+  readonly facts: ErrorFacts;
+
+  constructor(
+    code: ErrorCode,
+    message: string,
+    details: { cause?: unknown; retryable?: boolean; facts?: ErrorFacts } = {},
+  ) {
+    super(`${message} (${code})`, details.cause === undefined ? undefined : { cause: details.cause });
+    this.code = code;
+    this.retryable = details.retryable ?? false;
+    this.facts = details.facts ?? {};
+    Object.defineProperty(this, BRAND, { value: true });
+  }
+
+  static is(error: unknown, code?: ErrorCode): error is IdempotencyError {
+    return (
+      typeof error === 'object' &&
+      error !== null &&
+      (error as Record<symbol, unknown>)[BRAND] === true &&
+      (code === undefined || (error as IdempotencyError).code === code)
+    );
+  }
+}

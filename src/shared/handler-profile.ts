@@ -1,0 +1,30 @@
+import type { Backoff } from './backoff.js';
+import type { Delivery } from './delivery.js';
+import type { RecordView } from './record.js';
+
+export type Isolation = 'READ COMMITTED' | 'REPEATABLE READ' | 'SERIALIZABLE';
+
+/** How a record's value becomes the handler's payload. */
+export type Decode = 'json' | 'text' | 'bytes' | ((record: RecordView) => unknown);
+
+/** What the consumer and the handler room need to know of one handler: its options with every default filled in. */
+export interface HandlerSettings {
+  readonly timeoutMs: number;
+  readonly retry: Backoff & { readonly attempts: number };
+  readonly classify: ((error: unknown, delivery: Delivery) => 'permanent' | 'transient' | undefined) | undefined;
+  readonly decode: Decode;
+  readonly isolation: Isolation;
+}
+
+/** One handler method of the application, under the name it deduplicates by. */
+export interface HandlerProfile {
+  readonly consumer: string;
+  /** Bound by `@Idempotent()`: its interceptor must report every delivery. */
+  readonly idempotent: boolean;
+  readonly settings: HandlerSettings;
+}
+
+/** Port: the consumer asks the handler room what a registered handler is. `extras` is the object that Nest hands to `addHandler` for its method. */
+export interface HandlerProfiles {
+  profileOf(extras: object): HandlerProfile | undefined;
+}

@@ -1,0 +1,22 @@
+/**
+ * A Kafka record as it came: raw bytes, never changed by decoding. Key, value and headers keep their bytes; a header may come more than once.
+ * `offset` is a decimal string of up to 19 digits (compare with BigInt only).
+ */
+export interface RecordView {
+  readonly topic: string;
+  readonly partition: number;
+  readonly offset: string;
+  readonly timestamp: Date;
+  /** null: the record has no key. */
+  readonly key: Buffer | null;
+  /** null: a tombstone. */
+  readonly value: Buffer | null;
+  readonly headers: ReadonlyMap<string, readonly Buffer[]>;
+  /** The value as the handler's `decode` option gives it; a fresh copy at each call. Throws DECODE_FAILED. */
+  decoded(): unknown;
+}
+
+/**
+ * Where a record's event id comes from. `undefined`: none here, try the next source. Throws ID_INVALID when there is one that must not be used.
+ */
+export type IdSource = (record: RecordView) => string | undefined;

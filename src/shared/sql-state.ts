@@ -1,0 +1,34 @@
+const SERIALIZATION_FAILURE = '40001';
+const DEADLOCK_DETECTED = '40P01';
+
+/**
+ * The SQLSTATE of an error, found through wrappers: TypeORM's `driverError`, `cause` chains, the `error` of an RpcException, AggregateError.
+ * `undefined` if none of them carries one.
+ */
+export function sqlState(error: unknown): string | undefined {
+  for (const link of errorChain(error)) {
+    const code = (link as { code?: unknown }).code;
+    if (typeof code === 'string' && /^(?=.*\d)[0-9A-Z]{5}$/.test(code)) return code;
+  }
+  return undefined;
+}
+
+/** 40001 or 40P01: the whole transaction has to run again, and it is nobody's fault. */
+export function isSerializationFailure(error: unknown): boolean {
+  const state = sqlState(error);
+  return state === SERIALIZATION_FAILURE || state === DEADLOCK_DETECTED;
+}
+
+/** The error and everything it wraps, breadth first, each once. */
+export function errorChain(error: unknown): object[] {
+  const seen = new Set<object>();
+  const queue: unknown[] = [error];
+  for (let at = 0; at < queue.length && seen.size < 50; at += 1) {
+    const link = queue[at];
+    if (typeof link !== 'object' || link === null || seen.has(link)) continue;
+    seen.add(link);
+    const { driverError, cause, error: inner, errors } = link as Record<string, unknown>;
+    queue.push(driverError, cause, inner, ...(Array.isArray(errors) ? (errors as unknown[]) : []));
+  }
+  return [...seen];
+}

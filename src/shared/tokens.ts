@@ -1,0 +1,9 @@
+/** Injection tokens. Symbols of the registry, so that they never meet those of another package. */
+const token = (name: string) => Symbol.for(`nestjs-kafka-idempotency:${name}`);
+
+export const RESOLVED_OPTIONS = token('options');
+export const HANDLER_PROFILES = token('handler-profiles');
+export const CONSUMER_PROGRESS = token('consumer-progress');
+export const EMIT_EVENT = token('emit-event');
+export const BARRIER = token('barrier');
+export const TRANSACTION_SLOTS = token('transaction-slots');

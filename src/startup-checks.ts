@@ -1,0 +1,102 @@
+import { Inject, Injectable, Logger } from '@nestjs/common';
+import { ModuleRef, ModulesContainer } from '@nestjs/core';
+import type { DataSource } from 'typeorm';
+import { findDataSource, poolSizeOf } from './data-source.js';
+import { HandlerCatalogue } from './handler/handler-catalogue.js';
+import { Inbox } from './inbox/inbox.js';
+import type { ResolvedOptions } from './options/resolve.js';
+import { PROCESSED_EVENTS } from './schema/processed-events.js';
+import { checkSchema } from './schema/schema-guard.js';
+import { IdempotencyError } from './shared/errors.js';
+import { qualifiedTable } from './shared/sql-identifier.js';
+import { RESOLVED_OPTIONS } from './shared/tokens.js';
+
+/** Everything that can be known to be wrong before the first record. Each fault stops the start and says what to do. */
+@Injectable()
+export class StartupChecks {
+  readonly #logger = new Logger('IdempotencyModule');
+
+  constructor(
+    @Inject(RESOLVED_OPTIONS) private readonly options: ResolvedOptions,
+    @Inject(ModuleRef) private readonly modules: ModuleRef,
+    @Inject(ModulesContainer) private readonly container: ModulesContainer,
+    @Inject(HandlerCatalogue) private readonly handlers: HandlerCatalogue,
+    @Inject(Inbox) private readonly inbox: Inbox,
+  ) {}
+
+  /** Gives the number of deliveries that may run at once. */
+  async run(): Promise<number> {
+    this.#onlyOnce();
+    this.handlers.build();
+    const dataSource = findDataSource(this.modules, this.options.dataSource);
+    if (dataSource.options.type !== 'postgres') throw unsuitable(this.options.dataSource, dataSource.options.type);
+    this.#tellOtherDataSources(dataSource);
+    const transactions = this.#transactions(poolSizeOf(dataSource));
+    const facts = await checkSchema((sql, params) => dataSource.query(sql, params as unknown[]), {
+      schema: this.options.schema ?? dataSource.options.schema,
+    });
+    this.#timeoutsFit(facts.idleInTransactionTimeoutMs);
+    this.inbox.open(qualifiedTable(facts.schema, PROCESSED_EVENTS));
+    return transactions;
+  }
+
+  /** `handlerCount`: how many handlers Nest registered on our transport. Only a log line: a hybrid application may connect it later. */
+  transport(handlerCount: number): void {
+    if (this.handlers.idempotent.length === 0 || handlerCount > 0) return;
+    const names = this.handlers.idempotent.map(({ consumer }) => consumer).join(', ');
+    this.#logger.error(
+      `No IdempotentKafkaServer is connected, so ${names} would run on a transport that commits offsets on its own, or not at all. ` +
+        'Connect it: app.connectMicroservice({ strategy: app.get(IdempotentKafkaServer) }, { inheritAppConfig: true }) (TRANSPORT_MISSING)',
+    );
+  }
+
+  #onlyOnce(): void {
+    const configured = [...this.container.values()].filter((module) => module.providers.has(StartupChecks));
+    if (configured.length <= 1) return;
+    const message = `IdempotencyModule.forRoot() was imported ${configured.length} times. One application has one consumer group and one DataSource; a second service is an application of its own`;
+    throw new IdempotencyError('ALREADY_CONFIGURED', message);
+  }
+
+  /** Each handler holds one connection and two stay free for the rest of the application. */
+  #transactions(poolSize: number): number {
+    const wanted = this.options.concurrency.transactions ?? Math.max(1, poolSize - 2);
+    if (wanted <= poolSize - 1) return wanted;
+    const message =
+      `concurrency.transactions is ${wanted} but the pool of DataSource '${this.options.dataSource}' holds ${poolSize} connections (poolSize, or extra.max), so handlers would wait for a ` +
+      `connection while holding one. Raise the pool to ${wanted + 2}${poolSize > 2 ? ` or lower concurrency.transactions to ${poolSize - 2}` : ''}`;
+    throw new IdempotencyError('POOL_TOO_SMALL', message);
+  }
+
+  #timeoutsFit(idleInTransactionTimeoutMs: number): void {
+    if (idleInTransactionTimeoutMs === 0) return; // 0: the server never ends an idle transaction
+    const over = this.handlers.idempotent.filter(({ settings }) => settings.timeoutMs >= idleInTransactionTimeoutMs);
+    if (over.length === 0) return;
+    const names = over.map(({ consumer, settings }) => `${consumer} (${settings.timeoutMs} ms)`).join(', ');
+    const message = `The database ends a transaction that is idle for ${idleInTransactionTimeoutMs} ms (idle_in_transaction_session_timeout), but these handlers may take longer: ${names}. Lower their timeout below it, or raise it for this role`;
+    throw new IdempotencyError('OPTIONS_INVALID', message);
+  }
+
+  #tellOtherDataSources(covered: DataSource): void {
+    const others = [...this.container.values()]
+      .flatMap((module) => [...module.providers.values()])
+      .map(
+        ({ instance }) =>
+          instance as { isInitialized?: unknown; manager?: unknown; options?: { name?: string } } | undefined,
+      )
+      .filter(
+        (instance) =>
+          instance?.isInitialized !== undefined && instance.manager !== undefined && instance !== (covered as unknown),
+      );
+    if (others.length === 0) return;
+    this.#logger.log(
+      `Only DataSource '${this.options.dataSource}' is covered: what handlers write through ${new Set(others).size} other(s) commits on its own and may happen again on a redelivery`,
+    );
+  }
+}
+
+function unsuitable(name: string, type: string): IdempotencyError {
+  return new IdempotencyError(
+    'DATABASE_UNSUITABLE',
+    `DataSource '${name}' is of type ${type}. The claim needs PostgreSQL 15 or newer: name a DataSource of type postgres with the option dataSource`,
+  );
+}

@@ -1,0 +1,278 @@
+import type { DataSource, EntityManager, QueryRunner } from 'typeorm';
+import { IdempotencyError } from '../shared/errors.js';
+import type { EmitEvent } from '../shared/events.js';
+import { sqlState } from '../shared/sql-state.js';
+import { beginWithClaim, type ClaimRequest } from './begin-query.js';
+import { GatedConnection } from './gated-connection.js';
+import { runNested } from './nested-transaction.js';
+import { OwnRunner, type TransactionEvent } from './own-runner.js';
+import { send } from './pg-client.js';
+import { isStalePlan, type StatementNames } from './statement-names.js';
+import { enter, entryOf, outside, type Joinable, type NestedRequest } from './transaction-context.js';
+import { sendCommit, sendRollback, type CommitOutcome } from './transaction-end.js';
+import {
+  claimBusy,
+  commitUnknown,
+  connectionLost,
+  queryInFlight,
+  transactionAborted,
+  transactionEnded,
+} from './transaction-errors.js';
+
+export type Isolation = 'READ COMMITTED' | 'REPEATABLE READ' | 'SERIALIZABLE';
+
+export interface OpenRequest {
+  /** Named in errors: "consumer 'billing.charge', orders-3@41". */
+  readonly owner: string;
+  /** Default: the level of the DataSource, else of the server. */
+  readonly isolation?: Isolation | undefined;
+  /** Made by the first statement, in the same round trip as BEGIN. */
+  readonly claim?: ClaimRequest | undefined;
+}
+
+export type TransactionPhase = 'open' | 'ending' | 'committed' | 'rolled back' | 'unknown' | 'destroyed';
+
+/** One PostgreSQL transaction that was begun and whose end is in the hands of whoever opened it. */
+export interface OpenTransaction {
+  /** The rows that the claim returned; none without a claim, or if it was made before. */
+  readonly claimed: readonly Record<string, unknown>[];
+  readonly phase: TransactionPhase;
+  /** The first error seen on this transaction's own connection, its loss included: what an outage is told by. */
+  readonly firstError: unknown;
+  readonly manager: EntityManager;
+  /** Calls `work` in the transaction's async context: repositories of the DataSource join there. */
+  within<T>(work: () => T): T;
+  /**
+   * Waits one turn of the event loop, then sends COMMIT and reads the command tag.
+   *
+   * Throws `QUERY_IN_FLIGHT` if something still runs that nobody awaits, `HAND_MADE_COMMIT` if a transaction was begun or ended by hand,
+   * `TRANSACTION_ABORTED` if PostgreSQL rolled back (its cause is the first error), `COMMIT_UNKNOWN` if the connection went away meanwhile, and the
+   * driver's own error if PostgreSQL refused the COMMIT (a deferred constraint, 40001). In each case the transaction is over.
+   */
+  commit(): Promise<void>;
+  /** Never rejects. A connection that gives trouble is destroyed, not returned to the pool. */
+  rollback(): Promise<void>;
+  /** At once and at any time: nothing is sent any more, the connection is destroyed, pending queries reject. A COMMIT on its way becomes unknown. */
+  destroy(error: Error): void;
+}
+
+const ROLLBACK_PATIENCE_MS = 5000;
+const LOCK_NOT_AVAILABLE = '55P03';
+/** Errors of a claim after which the session is as good as before, once it has rolled back. */
+const HARMLESS_IN_CLAIM = new Set([LOCK_NOT_AVAILABLE, '40001', '40P01']);
+
+interface Setting {
+  readonly dataSource: DataSource;
+  readonly names: StatementNames;
+  readonly emit: EmitEvent;
+}
+
+export async function openTransaction(setting: Setting, request: OpenRequest): Promise<OpenTransaction> {
+  const transaction = new Transaction(setting, request, await OwnRunner.checkOut(setting.dataSource, request.owner));
+  await transaction.begin();
+  return transaction;
+}
+
+class Transaction implements OpenTransaction, Joinable {
+  phase: TransactionPhase = 'open';
+  claimed: readonly Record<string, unknown>[] = [];
+  readonly owner: string;
+  readonly emit: EmitEvent;
+  private readonly dataSource: DataSource;
+  private readonly names: StatementNames;
+  readonly #connection: GatedConnection;
+
+  constructor(
+    setting: Setting,
+    private readonly request: OpenRequest,
+    private readonly runner: OwnRunner,
+  ) {
+    this.dataSource = setting.dataSource;
+    this.names = setting.names;
+    this.emit = setting.emit;
+    this.owner = request.owner;
+    this.#connection = new GatedConnection(
+      runner.client,
+      request.owner,
+      this.names,
+      () => entryOf(this),
+      (error) => void runner.destroy(error),
+    );
+    runner.takeOver(this, this.#connection.facade, {
+      refusal: () => this.#connection.refusal,
+      lost: (error) => this.#lose(error),
+      doomedByHand: (error) => {
+        if (IdempotencyError.is(error, 'HAND_MADE_COMMIT')) this.#connection.doom(error);
+      },
+    });
+  }
+
+  get manager(): EntityManager {
+    return this.runner.manager;
+  }
+  get queryRunner(): QueryRunner {
+    return this.runner.queryRunner;
+  }
+  get ended(): boolean {
+    return this.phase !== 'open';
+  }
+  get firstError(): unknown {
+    return this.#connection.firstError;
+  }
+
+  within<T>(work: () => T): T {
+    return enter({ dataSource: this.dataSource, transaction: this, frame: this.#connection.order.root }, work);
+  }
+
+  nested(request: NestedRequest): Promise<unknown> {
+    return runNested(
+      { dataSource: this.dataSource, transaction: this, runner: this.runner, connection: this.#connection },
+      request,
+    );
+  }
+
+  async begin(): Promise<void> {
+    try {
+      await this.within(() => this.runner.broadcast('Before', 'TransactionStart'));
+      await this.#sendBegin();
+      this.runner.markBegun();
+      this.#connection.watch();
+      await this.within(() => this.runner.broadcast('After', 'TransactionStart'));
+    } catch (error) {
+      await this.#abandon(error);
+      throw error;
+    }
+  }
+
+  async commit(): Promise<void> {
+    if (this.phase !== 'open') throw this.#ended();
+    try {
+      await this.#getReady();
+    } catch (error) {
+      await this.rollback();
+      throw error;
+    }
+    this.#close();
+    await this.#conclude(await sendCommit(this.runner.client));
+    await this.#tell('After', 'TransactionCommit');
+  }
+
+  async rollback(): Promise<void> {
+    if (this.phase !== 'open') return;
+    this.#close();
+    await this.#tell('Before', 'TransactionRollback');
+    const trouble = await sendRollback(this.runner.client, ROLLBACK_PATIENCE_MS);
+    if (!this.#becomes('rolled back')) return;
+    await this.#letGo(trouble);
+    await this.#tell('After', 'TransactionRollback');
+  }
+
+  destroy(error: Error): void {
+    if (this.phase !== 'open' && this.phase !== 'ending') return;
+    this.phase = 'destroyed';
+    this.#connection.firstError ??= error;
+    this.#connection.interrupt(transactionEnded(this.owner, error));
+    this.#connection.unwatch();
+    void this.runner.destroy(error);
+  }
+
+  async #sendBegin(): Promise<void> {
+    const { client } = this.runner;
+    const { claim, isolation } = this.request;
+    const begin = isolation === undefined ? 'BEGIN' : `BEGIN ISOLATION LEVEL ${isolation}`;
+    if (claim === undefined) {
+      await send(client, begin);
+      return;
+    }
+    try {
+      this.claimed = await beginWithClaim(client, begin, { ...claim, name: this.names.nameOf(client, claim.text) });
+    } catch (error) {
+      throw sqlState(error) === LOCK_NOT_AVAILABLE ? claimBusy(this.owner, claim.lockTimeoutMs, error) : error;
+    }
+  }
+
+  async #abandon(error: unknown): Promise<void> {
+    this.#connection.firstError ??= error;
+    if (isStalePlan(error)) this.names.forget();
+    if (!this.#close()) return;
+    const state = sqlState(error);
+    const isHarmless = state === undefined || HARMLESS_IN_CLAIM.has(state);
+    const trouble = isHarmless ? await sendRollback(this.runner.client, ROLLBACK_PATIENCE_MS) : (error as Error);
+    if (this.#becomes('rolled back')) await this.#letGo(trouble);
+  }
+
+  async #getReady(): Promise<void> {
+    const { verdict } = this.#connection;
+    if (verdict !== undefined) throw verdict;
+    await this.within(() => this.runner.broadcast('Before', 'TransactionCommit'));
+    // An un-awaited save() has not reached the connection yet when the handler's promise settles; one turn later it has.
+    await new Promise((resolve) => setImmediate(resolve));
+    if (this.phase !== 'open') throw this.#ended();
+    if (this.#connection.verdict !== undefined) throw this.#connection.verdict;
+    const { unfinished } = this.#connection;
+    if (unfinished !== undefined) throw queryInFlight(this.owner, unfinished);
+  }
+
+  async #conclude(outcome: CommitOutcome): Promise<void> {
+    switch (outcome.kind) {
+      case 'committed':
+        this.phase = 'committed';
+        return this.#letGo();
+      case 'rolled back':
+        this.phase = 'rolled back';
+        await this.#letGo();
+        throw transactionAborted(this.owner, this.firstError);
+      case 'refused':
+        this.phase = 'rolled back';
+        await this.#letGo(outcome.error);
+        throw outcome.error;
+      case 'unknown': {
+        const cause = this.phase === 'destroyed' ? this.firstError : outcome.error;
+        this.phase = 'unknown';
+        await this.#letGo(outcome.error);
+        throw commitUnknown(this.owner, cause);
+      }
+    }
+  }
+
+  /** From here on no statement of the work reaches the connection. */
+  #close(): boolean {
+    if (this.phase !== 'open') return false;
+    this.phase = 'ending';
+    this.#connection.unwatch();
+    this.#connection.close(transactionEnded(this.owner));
+    return true;
+  }
+
+  /** False if somebody destroyed it meanwhile. */
+  #becomes(phase: TransactionPhase): boolean {
+    if (this.phase !== 'ending') return false;
+    this.phase = phase;
+    return true;
+  }
+
+  #ended(): Error {
+    return this.#connection.refusal ?? transactionEnded(this.owner);
+  }
+
+  #lose(error: Error): void {
+    this.#connection.firstError ??= error;
+    this.#connection.unwatch();
+    this.#connection.doom(connectionLost(this.owner, this.firstError));
+  }
+
+  #letGo(trouble?: Error): Promise<void> {
+    if (trouble !== undefined) return this.runner.destroy(trouble);
+    if (this.#connection.isStale) return this.runner.destroy(new Error('A prepared statement of this connection is out of date'));
+    return this.runner.giveBack();
+  }
+
+  /** The outcome stands already: a subscriber that throws changes nothing. It goes to TypeORM's own log, and works outside the transaction. */
+  async #tell(when: 'Before' | 'After', event: TransactionEvent): Promise<void> {
+    try {
+      await outside(this.dataSource, () => this.runner.broadcast(when, event));
+    } catch (error) {
+      this.dataSource.logger.log('warn', `A subscriber failed at ${when}${event} of ${this.owner}: ${String(error)}`);
+    }
+  }
+}

@@ -1,0 +1,164 @@
+import type { DataSource, EntityManager, QueryRunner } from 'typeorm';
+import { databaseUnavailable, handMadeCommit } from './transaction-errors.js';
+import { requestCancel, type PgClient } from './pg-client.js';
+import { current, outside, type Joinable, type NestedRequest } from './transaction-context.js';
+
+const TRANSACTION = Symbol.for('nestjs-kafka-idempotency:transaction-of-runner');
+
+/** The parts of TypeORM's PostgreSQL runner that its QueryRunner type leaves out; the same in 0.3 and 1.x. */
+interface PostgresRunner extends Omit<QueryRunner, 'isTransactionActive' | 'isReleased' | 'connect' | 'manager'> {
+  isTransactionActive: boolean;
+  transactionDepth: number;
+  databaseConnection: PgClient;
+  readonly manager: EntityManager;
+  [TRANSACTION]?: Joinable;
+  connect(): Promise<PgClient>;
+  releasePostgresConnection(error?: Error): Promise<void>;
+}
+
+/** What the transaction wants to know or decide when somebody uses its runner. */
+export interface RunnerHooks {
+  /** Why no statement may start; `undefined` while the transaction is open. */
+  refusal(): Error | undefined;
+  /** The connection broke, or somebody released the runner. It is destroyed after this. */
+  lost(error: Error): void;
+  /** Somebody called commitTransaction() or rollbackTransaction() on the runner: it was not done. */
+  doomedByHand(error: Error): void;
+}
+
+type SavepointStep = 'startTransaction' | 'commitTransaction' | 'rollbackTransaction';
+export type TransactionEvent = 'TransactionStart' | 'TransactionCommit' | 'TransactionRollback';
+
+/**
+ * A query runner of our own, seen by TypeORM as one that is inside a transaction:
+ * - in the transaction's context it never counts as released, since TypeORM would then answer with an error that names nothing, or open a fresh connection;
+ * - its client leaves through `giveBack` or `destroy`, once; any other release is a loss;
+ * - transactions are begun and ended by us, savepoints by `nested` alone.
+ */
+export class OwnRunner {
+  readonly client: PgClient;
+  readonly #runner: PostgresRunner;
+  readonly #release: (error?: Error) => Promise<void>;
+  #isGone = false;
+  #isReleased = false;
+  readonly #steps: Record<SavepointStep, () => Promise<void>>;
+
+  static async checkOut(dataSource: DataSource, owner: string): Promise<OwnRunner> {
+    const runner = outside(dataSource, () => dataSource.createQueryRunner('master')) as unknown as PostgresRunner;
+    try {
+      return new OwnRunner(dataSource, runner, await runner.connect());
+    } catch (error) {
+      throw databaseUnavailable(owner, error);
+    }
+  }
+
+  private constructor(
+    private readonly dataSource: DataSource,
+    runner: PostgresRunner,
+    client: PgClient,
+  ) {
+    this.#runner = runner;
+    this.client = client;
+    this.#release = runner.releasePostgresConnection.bind(runner);
+    this.#steps = {
+      startTransaction: runner.startTransaction.bind(runner),
+      commitTransaction: runner.commitTransaction.bind(runner),
+      rollbackTransaction: runner.rollbackTransaction.bind(runner),
+    };
+  }
+
+  get queryRunner(): QueryRunner {
+    return this.#runner as unknown as QueryRunner;
+  }
+
+  get manager(): EntityManager {
+    return this.#runner.manager;
+  }
+
+  get depth(): number {
+    return this.#runner.transactionDepth;
+  }
+
+  /** From here on TypeORM, and whoever gets hold of the runner, works through the facade and these hooks. */
+  takeOver(transaction: Joinable, facade: PgClient, hooks: RunnerHooks): void {
+    const runner = this.#runner;
+    runner[TRANSACTION] = transaction;
+    const byHand = (what: string): Promise<never> => {
+      const error = hooks.refusal() ?? handMadeCommit(transaction.owner, `${what} was called on the query runner`);
+      hooks.doomedByHand(error);
+      return Promise.reject(error);
+    };
+    runner.databaseConnection = facade;
+    const unlessRefused = <A extends unknown[], R>(work: (...args: A) => Promise<R>) => (...args: A): Promise<R> => {
+      const refusal = hooks.refusal();
+      return refusal === undefined ? work(...args) : Promise.reject(refusal);
+    };
+    runner.connect = unlessRefused(() => Promise.resolve(facade));
+    runner.query = unlessRefused(runner.query.bind(runner)) as PostgresRunner['query'];
+    runner.stream = unlessRefused(runner.stream.bind(runner));
+    runner.startTransaction = () => byHand('startTransaction()');
+    runner.commitTransaction = () => byHand('commitTransaction()');
+    runner.rollbackTransaction = () => byHand('rollbackTransaction()');
+    runner.releasePostgresConnection = (error = new Error('The query runner was released while its transaction was open')) => {
+      hooks.lost(error);
+      return this.destroy(error);
+    };
+    // TypeORM then loads lazy relations of entities that outlive the transaction on a connection of their own, as after any released runner.
+    const isReleased = (): boolean => this.#isReleased && current(this.dataSource) !== transaction;
+    Object.defineProperty(runner, 'isReleased', { get: isReleased, set: () => undefined });
+    Object.defineProperty(runner.manager, 'transaction', {
+      value: (...args: unknown[]) => transaction.nested(nestedRequest(args)),
+    });
+  }
+
+  /** TypeORM's own words for "inside a transaction": without them save() would open and commit one of its own. */
+  markBegun(): void {
+    this.#runner.isTransactionActive = true;
+    this.#runner.transactionDepth = 1;
+  }
+
+  /** SAVEPOINT, RELEASE or ROLLBACK TO of the current depth, with TypeORM's subscriber calls around it. */
+  step(step: SavepointStep): Promise<void> {
+    return this.#steps[step]();
+  }
+
+  /** Calls the subscribers as TypeORM does around BEGIN, COMMIT and ROLLBACK. */
+  async broadcast(when: 'Before' | 'After', event: TransactionEvent): Promise<void> {
+    if (this.dataSource.subscribers.length > 0) await this.#runner.broadcaster.broadcast(`${when}${event}`);
+  }
+
+  /** To the pool, unless the session is not plainly idle. */
+  async giveBack(): Promise<void> {
+    const status = this.client.getTransactionStatus();
+    if (status !== 'I') return this.destroy(new Error(`Transaction status ${status} after the end`));
+    if (this.#isGone) return;
+    this.#isGone = true;
+    const released = this.#release();
+    this.#isReleased = true;
+    await released;
+  }
+
+  /** Closed at once, whatever it is doing; pending queries reject. A connection that was given back is not touched. */
+  async destroy(error: Error): Promise<void> {
+    if (this.#isGone) return;
+    this.#isGone = true;
+    const released = this.#release(error);
+    this.#isReleased = true;
+    if (!this.client.readyForQuery) requestCancel(this.client);
+    this.client.connection.stream.destroy();
+    await released;
+  }
+}
+
+/** The transaction of ours that a runner belongs to, if it does. */
+export function ownerOf(runner: QueryRunner | undefined): Joinable | undefined {
+  return (runner as PostgresRunner | undefined)?.[TRANSACTION];
+}
+
+/** The arguments of TypeORM's `transaction([isolation], work)`. */
+export function nestedRequest(args: readonly unknown[]): NestedRequest {
+  const [first, second] = args;
+  return typeof first === 'function'
+    ? { isolation: undefined, work: first as NestedRequest['work'] }
+    : { isolation: first, work: second as NestedRequest['work'] };
+}

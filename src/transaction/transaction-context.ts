@@ -1,0 +1,63 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
+import type { DataSource, EntityManager, QueryRunner } from 'typeorm';
+import type { EmitEvent } from '../shared/events.js';
+import type { Frame } from './savepoint-order.js';
+
+/** What joins inside a context: our own transaction, or one the caller opened and lent with `join`. */
+export interface Joinable {
+  /** Named in errors and events. */
+  readonly owner: string;
+  readonly manager: EntityManager;
+  /** What TypeORM is to use in this context. After the end it refuses every statement. */
+  readonly queryRunner: QueryRunner;
+  readonly ended: boolean;
+  readonly emit: EmitEvent;
+  /** A transaction inside this one: a savepoint. */
+  nested(request: NestedRequest): Promise<unknown>;
+}
+
+export interface NestedRequest {
+  readonly isolation: unknown;
+  readonly work: (manager: EntityManager) => Promise<unknown>;
+}
+
+/** One link of the chain of contexts. `undefined` as transaction hides outer ones of that DataSource: that is `escape`. */
+export interface ContextEntry {
+  readonly dataSource: DataSource;
+  readonly transaction: Joinable | undefined;
+  /** The savepoint the code belongs to. */
+  readonly frame?: Frame;
+  /** Set while a savepoint's own SAVEPOINT, RELEASE or ROLLBACK TO is on its way. */
+  readonly control?: boolean;
+  readonly outer: ContextEntry | undefined;
+}
+
+const CONTEXT = Symbol.for('nestjs-kafka-idempotency:transaction');
+const processWide = globalThis as unknown as Record<symbol, AsyncLocalStorage<ContextEntry> | undefined>;
+/** One per process, so that two copies of the package see the same transaction. */
+const context = (processWide[CONTEXT] ??= new AsyncLocalStorage<ContextEntry>());
+
+export function enter<T>(entry: Omit<ContextEntry, 'outer'>, work: () => T): T {
+  return context.run({ ...entry, outer: context.getStore() }, work);
+}
+
+/** Runs `work` as if no transaction of this DataSource were open. */
+export function outside<T>(dataSource: DataSource, work: () => T): T {
+  return current(dataSource) === undefined ? work() : enter({ dataSource, transaction: undefined }, work);
+}
+
+/** The transaction that work on this DataSource joins here; it may have ended already. */
+export function current(dataSource: DataSource): Joinable | undefined {
+  for (let entry = context.getStore(); entry !== undefined; entry = entry.outer) {
+    if (entry.dataSource === dataSource) return entry.transaction;
+  }
+  return undefined;
+}
+
+/** The innermost entry of that very transaction, also from inside `escape`: its manager may be used there by hand. */
+export function entryOf(transaction: Joinable): ContextEntry | undefined {
+  for (let entry = context.getStore(); entry !== undefined; entry = entry.outer) {
+    if (entry.transaction === transaction) return entry;
+  }
+  return undefined;
+}

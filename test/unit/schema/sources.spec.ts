@@ -1,0 +1,59 @@
+import { existsSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { builtinModules } from 'node:module';
+import { dirname, join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { idempotencyMigrations } from '#src/schema/index.js';
+import { createProcessedEvents } from '#src/schema/processed-events.js';
+import { PROCESSED_EVENTS_SHAPE } from '#src/schema/table-shape.js';
+import { IdempotencyError } from '#src/shared/errors.js';
+import { packageRoot } from '../../services/package-root.js';
+
+const root = packageRoot();
+
+describe('the SQL file', () => {
+  it('holds the statements of the migration, word for word', async () => {
+    const text = await readFile(join(root, PROCESSED_EVENTS_SHAPE.sqlFile), 'utf8');
+    const statements = text.replace(/^--.*\n/gm, '').trim();
+    expect(statements).toBe(`${createProcessedEvents('processed_events').join(';\n\n')};`);
+  });
+});
+
+describe('idempotencyMigrations()', () => {
+  it('gives classes with names that never change: they are what TypeORM knows them by', () => {
+    expect(idempotencyMigrations().map((Migration) => new Migration().name)).toEqual([
+      'NestjsKafkaIdempotency1764288000000',
+    ]);
+    expect(idempotencyMigrations({ schema: 'app' }).map((Migration) => Migration.name)).toEqual([
+      'NestjsKafkaIdempotency1764288000000',
+    ]);
+  });
+
+  it.each(['a"b', 'with-hyphen', '', '1a', 'x'.repeat(64), 5])('refuses the schema %j where it is called', (schema) => {
+    const call = () => idempotencyMigrations({ schema: schema as string });
+    expect(call).toThrow(IdempotencyError);
+    expect(call).toThrow(/OPTIONS_INVALID/);
+  });
+});
+
+describe('the sub-path ./schema', () => {
+  it('loads nothing but typeorm and Node', async () => {
+    const seen = new Set<string>();
+    const packages = new Set<string>();
+    await follow(join(root, 'dist/esm/schema/index.js'), seen, packages);
+    expect(seen.size).toBeGreaterThan(3);
+    expect([...packages].filter((name) => !name.startsWith('node:') && !builtinModules.includes(name))).toEqual([
+      'typeorm',
+    ]);
+  });
+});
+
+async function follow(file: string, seen: Set<string>, packages: Set<string>): Promise<void> {
+  if (seen.has(file)) return;
+  seen.add(file);
+  expect(existsSync(file)).toBe(true);
+  for (const [, specifier] of (await readFile(file, 'utf8')).matchAll(/(?:from|import)\s*\(?\s*['"]([^'"]+)['"]/g)) {
+    if (specifier!.startsWith('.')) await follow(join(dirname(file), specifier!), seen, packages);
+    else packages.add(specifier!);
+  }
+}
