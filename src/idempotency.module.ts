@@ -55,7 +55,7 @@ export class IdempotencyModule implements OnModuleInit, OnApplicationBootstrap, 
     return dynamicModule([{ provide: RESOLVED_OPTIONS, useValue: checkedOptions(options) }], []);
   }
 
-  /** As {@link forRoot}; the options are checked when the factory resolves. */
+  /** As {@link IdempotencyModule.forRoot}; the options are checked when the factory resolves. */
   static forRootAsync({ imports, inject, useFactory }: IdempotencyAsyncOptions): DynamicModule {
     const options: Provider = {
       provide: RESOLVED_OPTIONS,

@@ -71,7 +71,7 @@ function copyOf(bytes: Buffer | null | undefined): Buffer | null {
 function headersOf(headers: KafkaMessage['headers']): ReadonlyMap<string, readonly Buffer[]> {
   const map = new Map<string, readonly Buffer[]>();
   for (const [name, value] of Object.entries(headers ?? {})) {
-    if (value === undefined) continue;
+    if (value === undefined || value === null) continue; // kafkajs gives null for a header without a value; its types do not say so
     map.set(
       name,
       (Array.isArray(value) ? value : [value]).map((one) => Buffer.from(one)),

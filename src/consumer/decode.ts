@@ -1,9 +1,8 @@
+import { isUtf8 } from 'node:buffer';
 import { IdempotencyError } from '../shared/errors.js';
 import type { RecordView } from '../shared/record.js';
 
-const utf8 = new TextDecoder('utf-8', { fatal: true });
-/** Keeps a byte order mark: key and header texts are never normalised. */
-const exactUtf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+const BOM = '\uFEFF';
 
 /**
  * The payload of a record value.
@@ -17,7 +16,7 @@ export function decodeValue(value: Buffer | null, as: 'json' | 'text' | 'bytes',
   if (value === null) return null;
   if (as === 'bytes' || (as === 'json' && value[0] === 0)) return Buffer.from(value);
   const text = decodeText(value);
-  if (as === 'text' || text === '') return text;
+  if (as === 'text' || value.length === 0) return text;
   if (nestsDeeperThan(value, jsonDepth)) {
     throw new IdempotencyError(
       'DECODE_FAILED',
@@ -51,25 +50,20 @@ export function decodeJson({ unwrap = false }: { readonly unwrap?: boolean } = {
   };
 }
 
-/** Keys and headers: text if the bytes are UTF-8, else a copy of the bytes. Never parsed. */
+/** Keys and headers: text if the bytes are UTF-8 (a byte order mark stays), else a copy of the bytes. Never parsed. */
 export function textOrBytes(bytes: Buffer): string | Buffer {
-  try {
-    return exactUtf8.decode(bytes);
-  } catch {
-    return Buffer.from(bytes); // not UTF-8 is a legal key, not an error
-  }
+  return isUtf8(bytes) ? bytes.toString() : Buffer.from(bytes);
 }
 
 function decodeText(value: Buffer): string {
-  try {
-    return utf8.decode(value);
-  } catch (cause) {
-    throw new IdempotencyError(
-      'DECODE_FAILED',
-      `The value (${value.length} bytes) is not UTF-8 text. Set decode: 'bytes' for this handler if it is binary`,
-      { cause },
-    );
+  if (isUtf8(value)) {
+    const text = value.toString();
+    return text.startsWith(BOM) ? text.slice(1) : text;
   }
+  throw new IdempotencyError(
+    'DECODE_FAILED',
+    `The value (${value.length} bytes) is not UTF-8 text. Set decode: 'bytes' for this handler if it is binary`,
+  );
 }
 
 const QUOTE = 0x22;

@@ -111,7 +111,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
     this.#startWhenReady();
   }
 
-  /** Nothing further of the topic begins; what is being handled ends. Holds over rebalances until {@link resume}. */
+  /** Nothing further of the topic begins; what is being handled ends. Holds over rebalances until {@link IdempotentKafkaServer.resume}. */
   pause(topic: string): void {
     this.#paused.add(topic);
     this.#consuming?.state.membership?.pauseChanged(topic);

@@ -1,5 +1,5 @@
 import { KafkaContext } from '@nestjs/microservices';
-import type { Consumer, Producer } from 'kafkajs';
+import type { Consumer, IHeaders, Producer } from 'kafkajs';
 import { textOrBytes } from './decode.js';
 import type { ConsumedRecord } from './consumed-record.js';
 
@@ -22,16 +22,7 @@ export function nestContext(record: ConsumedRecord, payload: unknown, nest: Nest
     partition: record.partition,
     key: key === null ? null : textOrBytes(key),
     value: payload,
-    headers: Object.fromEntries(
-      Object.entries(headers ?? {}).map(([name, value]) => [
-        name,
-        Array.isArray(value)
-          ? value.map((one) => textOrBytes(Buffer.from(one)))
-          : value === undefined
-            ? undefined
-            : textOrBytes(Buffer.from(value)),
-      ]),
-    ),
+    headers: decodedHeaders(headers),
   };
   const heartbeat = async () => {}; // the fetch loop heartbeats however long a handler runs
   return new KafkaContext([
@@ -42,4 +33,14 @@ export function nestContext(record: ConsumedRecord, payload: unknown, nest: Nest
     heartbeat,
     nest.producer() as Producer,
   ]);
+}
+
+/** Own properties, whatever their names are: a header called `__proto__` stays a header. */
+function decodedHeaders(headers: IHeaders = {}): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, decodedHeader(value)]));
+}
+
+function decodedHeader(value: IHeaders[string]): unknown {
+  if (Array.isArray(value)) return value.map(decodedHeader);
+  return Buffer.isBuffer(value) ? textOrBytes(value) : value;
 }

@@ -84,7 +84,7 @@ function errorReplyOf(request: KafkaRequest, error: unknown): Message {
   const reply = replyOf(request, undefined);
   const shown = error instanceof Error ? { status: 'error', message: error.message } : error;
   reply.headers![KafkaHeaders.NEST_ERR] = Buffer.from(
-    typeof shown === 'object' ? JSON.stringify(shown) : String(shown),
+    typeof shown === 'object' ? JSON.stringify(shown) : String(shown as string),
   );
   return reply;
 }

@@ -4,6 +4,7 @@ import { Inbox } from '../inbox/inbox.js';
 import { deliveryInProgress, type DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
 import { IdempotencyError } from '../shared/errors.js';
 import { placeOf, type EmitEvent } from '../shared/events.js';
+import { sqlState } from '../shared/sql-state.js';
 import { EMIT_EVENT } from '../shared/tokens.js';
 import type { OpenTransaction } from '../transaction/open-transaction.js';
 import { TransactionScope } from '../transaction/transaction-scope.js';
@@ -84,10 +85,22 @@ export class IdempotencyInterceptor implements NestInterceptor {
         killed,
       ]);
     } catch (error) {
+      const { firstError } = transaction;
       await transaction.rollback();
-      throw error;
+      throw sqlState(error) === IN_FAILED_TRANSACTION ? abortedEarlier(firstError) : error;
     }
   }
+}
+
+/** What PostgreSQL answers to every statement after one that failed. */
+const IN_FAILED_TRANSACTION = '25P02';
+
+/** The handler caught an error and went on: the one to tell is the first, not what followed from it. */
+function abortedEarlier(firstError: unknown): IdempotencyError {
+  const message =
+    `An earlier statement of the handler failed with SQLSTATE ${sqlState(firstError)} and its error was caught, so PostgreSQL refused every statement after it (25P02) and the transaction is rolled back. ` +
+    'If the handler means to go on, put that statement into dataSource.transaction(): then only its savepoint is rolled back';
+  return new IdempotencyError('TRANSACTION_ABORTED', message, { cause: firstError, retryable: true });
 }
 
 /** Rejects when the delivery is killed; its transaction is destroyed by then, whatever the handler is doing. */

@@ -13,10 +13,10 @@ export function kafkaClient(config: KafkaConfig): Kafka {
 const nestLogCreator: logCreator = () => {
   const logger = new Logger('kafkajs');
   return ({ namespace, level, log }) => {
-    const { message, error, groupId, broker } = log as Record<string, unknown> & { message: string };
-    const facts = [error, broker && `broker ${String(broker)}`, groupId && `group ${String(groupId)}`]
-      .filter(Boolean)
-      .join(', ');
+    const { message, error, groupId, broker } = log as { message: string } & Partial<
+      Record<'error' | 'groupId' | 'broker', string>
+    >;
+    const facts = [error, broker && `broker ${broker}`, groupId && `group ${groupId}`].filter(Boolean).join(', ');
     const text = `${namespace === '' ? '' : `[${namespace}] `}${message}${facts === '' ? '' : ` (${facts})`}`;
     switch (level) {
       case logLevel.ERROR:

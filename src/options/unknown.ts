@@ -88,9 +88,9 @@ function nearest(name: string, known: readonly string[]): string | undefined {
 /** Levenshtein distance, one row of its table at a time. */
 function distanceOf(from: string, to: string): number {
   let row = Array.from({ length: to.length + 1 }, (_, index) => index);
-  for (const [above, letter] of [...from].entries()) {
+  for (const [above, letter] of Array.from(from).entries()) {
     const next = [above + 1];
-    for (const [left, other] of [...to].entries()) {
+    for (const [left, other] of Array.from(to).entries()) {
       const replaced = (row[left] ?? 0) + (letter === other ? 0 : 1);
       next.push(Math.min(replaced, (next[left] ?? 0) + 1, (row[left + 1] ?? 0) + 1));
     }

@@ -40,7 +40,7 @@ function tableFor(runner: QueryRunner, schema: string | undefined): string {
   return qualifiedTable(schema ?? dataSourceSchema(runner), PROCESSED_EVENTS);
 }
 
-/** TypeORM 1 calls it `dataSource`, 0.3 `connection`. */
+/** TypeORM 1 calls it `dataSource` and keeps `connection` as its old name; 0.3 has only that. */
 function dataSourceSchema(runner: QueryRunner): string | undefined {
   const seam = runner as { dataSource?: QueryRunner['dataSource']; connection?: QueryRunner['dataSource'] };
   const options = (seam.dataSource ?? seam.connection)?.options;

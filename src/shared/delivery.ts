@@ -35,7 +35,9 @@ export class DeliveryInProgress implements Delivery {
   #report: DeliveryReport | undefined;
   #killed: IdempotencyError | undefined;
   #onKill: ((error: IdempotencyError) => void) | undefined;
-  readonly #abort = new AbortController();
+  /** Made when a handler asks for the signal: most never do. */
+  #abort: AbortController | undefined;
+  #abortReason: IdempotencyError | undefined;
   readonly #record: RecordView;
 
   constructor(
@@ -71,6 +73,10 @@ export class DeliveryInProgress implements Delivery {
     return this.#record.decoded();
   }
   get signal(): AbortSignal {
+    if (this.#abort === undefined) {
+      this.#abort = new AbortController();
+      if (this.#abortReason !== undefined) this.#abort.abort(this.#abortReason);
+    }
     return this.#abort.signal;
   }
   get reported(): DeliveryReport | undefined {
@@ -86,14 +92,15 @@ export class DeliveryInProgress implements Delivery {
 
   /** Tells a cooperative handler to stop; its transaction may still commit (the claim keeps that harmless). */
   abort(reason: IdempotencyError): void {
-    this.#abort.abort(reason);
+    this.#abortReason ??= reason;
+    this.#abort?.abort(reason);
   }
 
   /** Ends the delivery by force: the signal aborts and the interceptor destroys the transaction, whatever the handler is doing. */
   kill(error: IdempotencyError): void {
     if (this.#killed !== undefined) return;
     this.#killed = error;
-    this.#abort.abort(error);
+    this.abort(error);
     this.#onKill?.(error);
   }
 

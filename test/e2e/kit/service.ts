@@ -3,6 +3,7 @@ import {
   type DynamicModule,
   type INestApplication,
   type INestMicroservice,
+  type LoggerService,
   type ModuleMetadata,
   type Provider,
   type Type,
@@ -20,6 +21,9 @@ import {
 } from 'nestjs-kafka-idempotency';
 import type { World } from './world.js';
 
+/** Where a service works: all it needs to know of a test's world, also in a process of its own. */
+export type Place = Pick<World, 'schema' | 'group' | 'brokers' | 'databaseUrl'>;
+
 export interface ServiceOptions {
   readonly controllers: Type[];
   readonly providers?: Provider[];
@@ -29,10 +33,12 @@ export interface ServiceOptions {
   readonly options?: Partial<Omit<IdempotencyOptions, 'kafka'>> & { kafka?: Partial<IdempotencyOptions['kafka']> };
   readonly typeOrm?: Partial<TypeOrmModuleOptions> & { extra?: Record<string, unknown> };
   readonly databaseUrl?: string;
+  /** Default quiet, unless TEST_LOG is set. */
+  readonly logger?: LoggerService;
 }
 
 /** Retries soon, sessions short: what the tests set unless they say otherwise. */
-export function idempotencyOptions(world: World, given: ServiceOptions['options'] = {}): IdempotencyOptions {
+export function idempotencyOptions(world: Place, given: ServiceOptions['options'] = {}): IdempotencyOptions {
   const { kafka, ...rest } = given;
   return {
     retry: { delay: 50, factor: 1, jitter: 'none' },
@@ -47,7 +53,7 @@ export function idempotencyOptions(world: World, given: ServiceOptions['options'
   };
 }
 
-export function serviceModule(world: World, service: ServiceOptions): DynamicModule {
+export function serviceModule(world: Place, service: ServiceOptions): DynamicModule {
   @Module({})
   class ServiceModule {}
   return {
@@ -71,36 +77,58 @@ export function serviceModule(world: World, service: ServiceOptions): DynamicMod
   };
 }
 
+/** The events of that name; several share one member of the union. */
+type Named<N extends IdempotencyEvent['name']> = IdempotencyEvent extends infer E
+  ? E extends { name: infer Names }
+    ? N extends Names
+      ? E
+      : never
+    : never
+  : never;
+
 export interface RunningService {
   readonly app: INestMicroservice | INestApplication;
   readonly server: IdempotentKafkaServer;
   readonly events: IdempotencyEvent[];
-  named<N extends IdempotencyEvent['name']>(name: N): Extract<IdempotencyEvent, { name: N }>[];
+  named<N extends IdempotencyEvent['name']>(name: N): Named<N>[];
+  /** The failed attempts, in words. */
+  readonly failures: string[];
   close(): Promise<void>;
 }
 
 /** A pure microservice on our transport, consuming. */
-export async function startService(world: World, service: ServiceOptions): Promise<RunningService> {
+export async function startService(world: Place, service: ServiceOptions): Promise<RunningService> {
   const app = await NestFactory.createMicroservice<AsyncMicroserviceOptions>(serviceModule(world, service), {
     inject: [IdempotentKafkaServer],
     useFactory: (strategy: IdempotentKafkaServer) => ({ strategy }),
-    logger: testLogger(),
+    logger: service.logger ?? testLogger(),
     abortOnError: false,
   } as AsyncMicroserviceOptions & object);
   const running = observed(app);
-  await app.listen();
+  try {
+    await app.listen();
+  } catch (error) {
+    await running.close();
+    throw error;
+  }
   return running;
 }
 
 export function observed(app: INestMicroservice | INestApplication): RunningService {
   const events: IdempotencyEvent[] = [];
   app.get(IdempotencyEvents).events$.subscribe((event) => events.push(event));
+  let closed: Promise<void> | undefined;
   return {
     app,
     server: app.get(IdempotentKafkaServer),
     events,
     named: (name) => events.filter((event) => event.name === name) as never,
-    close: () => app.close(),
+    get failures() {
+      return events.flatMap((event) =>
+        event.name === 'failed' ? [`${event.offset}, attempt ${event.attempt}: ${String(event.error)}`] : [],
+      );
+    },
+    close: () => (closed ??= app.close()),
   };
 }
 

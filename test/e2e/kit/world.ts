@@ -65,9 +65,16 @@ export class World {
   async createTopic(topic: string, partitions = 1): Promise<void> {
     await this.admin.createTopics({
       topics: [{ topic, numPartitions: partitions, replicationFactor: 1 }],
-      waitForLeaders: true,
+      waitForLeaders: false,
     });
+    // A broker answers "does not host this topic-partition" until it has heard of the topic itself.
+    await until(() => this.#hasLeaders(topic), { what: `leaders for ${topic}` });
     this.#topics.push(topic);
+  }
+
+  async #hasLeaders(topic: string): Promise<boolean> {
+    const metadata = await this.admin.fetchTopicMetadata({ topics: [topic] }).catch(() => undefined);
+    return metadata?.topics[0]?.partitions.every(({ leader }) => leader >= 0) ?? false;
   }
 
   /** Sends events `{ id, ...payload }` with the header `event-id`. */

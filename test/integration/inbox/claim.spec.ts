@@ -4,6 +4,7 @@ import { eventIdOf } from '#src/handler/identity/event-id.js';
 import { header } from '#src/handler/identity/header.js';
 import { recordKey } from '#src/handler/identity/record-parts.js';
 import { claimStatement, claimValues, type Claim } from '#src/inbox/claim.js';
+import { ProcessedEventEntity } from '#src/schema/index.js';
 import { qualifiedTable } from '#src/shared/sql-identifier.js';
 import type { RecordView } from '#src/shared/record.js';
 import { until } from '../../services/until.js';
@@ -33,6 +34,8 @@ describe.each(versions)('the claim on %s', (_, orm) => {
     own.dataSource.query('SELECT * FROM processed_events ORDER BY event_id');
 
   beforeEach(async () => {
+    // Both TypeORMs keep what decorators say in one global; a storage of the other version lacks methods.
+    delete (globalThis as { typeormMetadataArgsStorage?: unknown }).typeormMetadataArgsStorage;
     await own.dataSource.runMigrations();
   });
 
@@ -42,26 +45,23 @@ describe.each(versions)('the claim on %s', (_, orm) => {
     expect(await rows()).toHaveLength(1);
   });
 
-  it('B17: calls no entity subscriber', async () => {
+  it('B17: calls no entity subscriber, as an insert through the entity would', async () => {
     const called: string[] = [];
+    @orm.EventSubscriber()
     class Listener {
       beforeInsert() {
         called.push('beforeInsert');
       }
-      afterInsert() {
-        called.push('afterInsert');
-      }
-      afterLoad() {
-        called.push('afterLoad');
-      }
     }
     const listening = await own.connect({ subscribers: [Listener] });
-    expect(listening.subscribers).toHaveLength(1);
     await listening.transaction(async (manager) => {
       expect(await claim({}, manager.queryRunner!)).toBe(1);
       expect(await claim({}, manager.queryRunner!)).toBe(0);
     });
     expect(called).toEqual([]);
+    const { offset: recordOffset, ...rest } = E1;
+    await listening.getRepository(ProcessedEventEntity).insert({ ...rest, eventId: 'e2', recordOffset });
+    expect(called).toEqual(['beforeInsert']);
   });
 
   it('B16: is free for another consumer of the same event', async () => {

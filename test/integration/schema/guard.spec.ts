@@ -16,8 +16,9 @@ const broken = async (...statements: string[]) => {
 describe('a database that fits', () => {
   it('gives the schema in use, the version and the time-out of idle transactions', async () => {
     await own.dataSource.runMigrations();
-    const session = await own.session();
-    await session.query(`SET idle_in_transaction_session_timeout = '7s'`);
+    const session = await own.connect({
+      extra: { options: `-c search_path=${own.name} -c idle_in_transaction_session_timeout=7s` },
+    });
     const facts = await checkSchema((sql, parameters) => session.query(sql, parameters), { schema: undefined });
     expect(facts).toMatchObject({
       schema: own.name,
@@ -51,8 +52,9 @@ describe('a database that fits', () => {
 
   it('may be read-only at the moment: that is an outage, no fault of the schema', async () => {
     await own.dataSource.runMigrations();
-    const session = await own.session();
-    await session.query('SET default_transaction_read_only = on');
+    const session = await own.connect({
+      extra: { options: `-c search_path=${own.name} -c default_transaction_read_only=on` },
+    });
     await expect(
       checkSchema((sql, parameters) => session.query(sql, parameters), { schema: undefined }),
     ).resolves.toBeDefined();
@@ -268,7 +270,7 @@ describe('a server that cannot keep the promise', () => {
   it('is refused when the database is not in UTF8', async () => {
     const name = `${own.name}_latin`;
     await own.dataSource.query(
-      `CREATE DATABASE "${name}" TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'`,
+      `CREATE DATABASE "${name}" TEMPLATE template0 ENCODING 'LATIN1' LOCALE_PROVIDER libc LC_COLLATE 'C' LC_CTYPE 'C'`,
     );
     const url = new URL(database.url);
     url.pathname = `/${name}`;

@@ -1,0 +1,177 @@
+import { Controller, Inject, Module } from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+import {
+  Ctx,
+  EventPattern,
+  KafkaContext,
+  Payload,
+  Transport,
+  type AsyncMicroserviceOptions,
+  type KafkaOptions,
+  type MicroserviceOptions,
+} from '@nestjs/microservices';
+import { TypeOrmModule, type TypeOrmModuleOptions } from '@nestjs/typeorm';
+import { Kafka, logLevel, type EachBatchPayload } from 'kafkajs';
+import { DataSource } from 'typeorm';
+import { Idempotent, IdempotencyModule, IdempotentKafkaServer } from 'nestjs-kafka-idempotency';
+import type { Stopwatch } from './stopwatch.js';
+import { EFFECT, HAND_CLAIM, PARTITIONS, POOL, type BenchEvent, type ContenderSetup } from './workload.js';
+
+/** Starts consuming; the answer stops it again, offsets committed. */
+export type Contender = (setup: ContenderSetup, watch: Stopwatch) => Promise<() => Promise<void>>;
+
+const MAX_WAIT_MS = 100;
+
+function dataSourceOptions({ databaseUrl, schema }: ContenderSetup): TypeOrmModuleOptions {
+  return {
+    type: 'postgres',
+    url: databaseUrl,
+    schema,
+    poolSize: POOL,
+    extra: { options: `-c search_path=${schema}` },
+  };
+}
+
+/** kafkajs `eachBatch`, one transaction a message, one offset commit a batch: what a careful team writes by hand. */
+const handMessage: Contender = async (setup, watch) => {
+  const dataSource = await new DataSource(
+    dataSourceOptions(setup) as ConstructorParameters<typeof DataSource>[0],
+  ).initialize();
+  const kafka = new Kafka({ clientId: setup.group, brokers: [...setup.brokers], logLevel: logLevel.ERROR });
+  const consumer = kafka.consumer({ groupId: setup.group, maxWaitTimeInMs: MAX_WAIT_MS });
+  await consumer.connect();
+  await consumer.subscribe({ topics: [setup.topic], fromBeginning: true });
+
+  const eachBatch = async ({ batch, resolveOffset, heartbeat, commitOffsetsIfNecessary }: EachBatchPayload) => {
+    for (const message of batch.messages) {
+      const event = JSON.parse(message.value!.toString()) as BenchEvent;
+      const id = message.headers!['event-id']!.toString();
+      await dataSource.transaction(async (manager) => {
+        const claimed = (await manager.query(HAND_CLAIM, [
+          'bench',
+          id,
+          batch.topic,
+          batch.partition,
+          message.offset,
+        ])) as unknown[];
+        if (claimed.length > 0) await manager.query(EFFECT, [event.id]);
+      });
+      watch.handled();
+      resolveOffset(message.offset);
+      await heartbeat();
+    }
+    const next = (BigInt(batch.lastOffset()) + 1n).toString();
+    await commitOffsetsIfNecessary({
+      topics: [{ topic: batch.topic, partitions: [{ partition: batch.partition, offset: next }] }],
+    });
+  };
+  await consumer.run({
+    autoCommit: false,
+    eachBatchAutoResolve: false,
+    partitionsConsumedConcurrently: PARTITIONS,
+    eachBatch,
+  });
+  return async () => {
+    await consumer.disconnect();
+    await dataSource.destroy();
+  };
+};
+
+/** Nest's own transport with auto-commit off: the handler's transaction, then `commitOffsets` for each message, as its documentation shows. */
+function nestStock(partitionsConsumedConcurrently: number): Contender {
+  return async (setup, watch) => {
+    @Controller()
+    class Handlers {
+      constructor(@Inject(DataSource) private readonly dataSource: DataSource) {}
+
+      @EventPattern<string>(setup.topic)
+      async handle(@Payload() event: BenchEvent, @Ctx() context: KafkaContext) {
+        const { offset, headers } = context.getMessage();
+        const [topic, partition] = [context.getTopic(), context.getPartition()];
+        await this.dataSource.transaction(async (manager) => {
+          const claimed = (await manager.query(HAND_CLAIM, [
+            'bench',
+            headers!['event-id'],
+            topic,
+            partition,
+            offset,
+          ])) as unknown[];
+          if (claimed.length > 0) await manager.query(EFFECT, [event.id]);
+        });
+        await context.getConsumer().commitOffsets([{ topic, partition, offset: (BigInt(offset) + 1n).toString() }]);
+        watch.handled();
+      }
+    }
+    @Module({ imports: [TypeOrmModule.forRoot(dataSourceOptions(setup))], controllers: [Handlers] })
+    class BenchModule {}
+
+    const options: KafkaOptions = {
+      transport: Transport.KAFKA,
+      options: {
+        client: { clientId: setup.group, brokers: [...setup.brokers], logLevel: logLevel.ERROR },
+        consumer: { groupId: setup.group, maxWaitTimeInMs: MAX_WAIT_MS },
+        postfixId: '',
+        subscribe: { fromBeginning: true },
+        run: { autoCommit: false, partitionsConsumedConcurrently },
+      },
+    };
+    const app = await NestFactory.createMicroservice<MicroserviceOptions>(BenchModule, {
+      ...options,
+      logger: ['error'],
+    });
+    await app.listen();
+    return () => app.close();
+  };
+}
+
+/** This package with every option at its default. */
+const oursDefault: Contender = async (setup, watch) => {
+  @Controller()
+  class Handlers {
+    constructor(@Inject(DataSource) private readonly dataSource: DataSource) {}
+
+    @EventPattern<string>(setup.topic)
+    @Idempotent({ consumer: 'bench' })
+    async handle(@Payload() event: BenchEvent) {
+      await this.dataSource.query(EFFECT, [event.id]);
+      watch.handled();
+    }
+  }
+  @Module({
+    imports: [
+      TypeOrmModule.forRoot(dataSourceOptions(setup)),
+      IdempotencyModule.forRoot({
+        kafka: {
+          client: { clientId: setup.group, brokers: [...setup.brokers], logLevel: logLevel.ERROR },
+          consumer: { groupId: setup.group },
+        },
+      }),
+    ],
+    controllers: [Handlers],
+  })
+  class BenchModule {}
+
+  const app = await NestFactory.createMicroservice<AsyncMicroserviceOptions>(BenchModule, {
+    inject: [IdempotentKafkaServer],
+    useFactory: (strategy: IdempotentKafkaServer) => ({ strategy }),
+    logger: ['error', 'warn'],
+  } as AsyncMicroserviceOptions & object);
+  await app.listen();
+  return () => app.close();
+};
+
+/** In the order of the table. */
+export const CONTENDERS: Record<string, Contender> = {
+  'nest-stock': nestStock(1),
+  'nest-stock-6': nestStock(PARTITIONS),
+  'hand-message': handMessage,
+  'ours-default': oursDefault,
+};
+
+/** What a row's ratio is taken against. */
+export const AGAINST: Record<string, string | null> = {
+  'nest-stock': null,
+  'nest-stock-6': 'nest-stock',
+  'hand-message': 'nest-stock-6',
+  'ours-default': 'hand-message',
+};

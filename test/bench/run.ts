@@ -1,0 +1,74 @@
+import { fork } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { fileURLToPath } from 'node:url';
+import { World } from '../e2e/kit/world.js';
+import type { Services } from '../services/services.js';
+import { eventOf, KEYS, PARTITIONS, type ContenderResult, type ContenderSetup } from './workload.js';
+
+const LONGEST_RUN_MS = 240_000;
+const SEND_AT_ONCE = 1000;
+
+export interface Run {
+  readonly perSecond: number;
+  readonly cpuMicrosPerEvent: number;
+}
+
+/** One run of one contender on a backlog of its own. Throws if the ledger is wrong afterwards: such a figure is none. */
+export async function runContender(id: string, events: number, services: Services): Promise<Run> {
+  const world = await World.create({ brokers: services.brokers, databaseUrl: services.databaseUrl });
+  try {
+    const topic = await world.topic(PARTITIONS);
+    await fill(world, topic, events);
+    const { brokers, databaseUrl, schema, group } = world;
+    const result = await inProcess({ id, brokers, databaseUrl, schema, topic, group, events });
+    await checkLedger(world, topic, events, id);
+    return {
+      perSecond: (result.timedEvents / result.ms) * 1000,
+      cpuMicrosPerEvent: (result.cpuMs * 1000) / result.timedEvents,
+    };
+  } finally {
+    await world.close();
+  }
+}
+
+async function fill(world: World, topic: string, events: number): Promise<void> {
+  for (let sent = 0; sent < events; sent += SEND_AT_ONCE) {
+    const messages = Array.from({ length: Math.min(SEND_AT_ONCE, events - sent) }, (_, at) => {
+      const id = randomUUID();
+      return { key: `key-${(sent + at) % KEYS}`, value: eventOf(id), headers: { 'event-id': id } };
+    });
+    await world.sendRaw(topic, ...messages);
+  }
+}
+
+function inProcess(setup: ContenderSetup): Promise<ContenderResult> {
+  const child = fork(fileURLToPath(new URL('contender.js', import.meta.url)), {
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+  });
+  const timer = setTimeout(() => child.kill('SIGKILL'), LONGEST_RUN_MS);
+  return new Promise<ContenderResult>((resolve, reject) => {
+    let result: ContenderResult | undefined;
+    child.once('message', (message) => (result = message as ContenderResult));
+    child.once('exit', (code, signal) => {
+      if (result !== undefined && code === 0) resolve(result);
+      else reject(new Error(`${setup.id} ended with ${signal ?? code} before all ${setup.events} events were handled`));
+    });
+    child.send(setup);
+  }).finally(() => clearTimeout(timer));
+}
+
+async function checkLedger(world: World, topic: string, events: number, id: string): Promise<void> {
+  const [row] = await world.db.query<[{ all: string; distinct: string }]>(
+    'SELECT count(*) AS all, count(DISTINCT event_id) AS distinct FROM effects',
+  );
+  if (Number(row.all) !== events || Number(row.distinct) !== events) {
+    throw new Error(
+      `${id}: ${row.all} effects of ${row.distinct} events instead of ${events}: the figure does not count`,
+    );
+  }
+  let committed = 0n;
+  for (let partition = 0; partition < PARTITIONS; partition += 1)
+    committed += (await world.committed(topic, partition)) ?? 0n;
+  if (committed !== BigInt(events))
+    throw new Error(`${id}: offsets committed up to ${committed} of ${events}: the figure does not count`);
+}

@@ -1,0 +1,93 @@
+import { channel } from 'node:diagnostics_channel';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { currentDelivery, type EventName, type IdempotencyEvent } from 'nestjs-kafka-idempotency';
+import { eventHandler, writeEffect, type TestEvent, type Tools } from './handlers.js';
+import { startService, type Place } from './service.js';
+
+/** What a service in a process of its own shall do: its one argument, as JSON. */
+export interface WorkerPlan {
+  readonly place: Place;
+  readonly topic: string;
+  /** The signal it sends to itself, synchronously, when the event comes. */
+  readonly failpoint?: Failpoint;
+  /** Events whose handler throws after it has written. */
+  readonly failing?: readonly string[];
+  readonly retryDelayMs?: number;
+  /** How long the handler lives on after it has written. */
+  readonly handlerMs?: number;
+  /** Events carry `partition` and `seq`, which are written too. */
+  readonly numbered?: boolean;
+  /** Events whose handler writes once more when it has ended, and leaves the rejection to nobody. */
+  readonly late?: readonly string[];
+}
+
+export interface Failpoint {
+  readonly at: EventName;
+  /** Of the record; at `committing` and `committed`, the offset written. */
+  readonly offset: string;
+  readonly signal?: 'SIGKILL' | 'SIGSTOP';
+}
+
+/** What it tells its parent: each handler call, and each event of the package. */
+export type WorkerReport =
+  | { readonly kind: 'call'; readonly eventId: string; readonly attempt: number | undefined }
+  | { readonly kind: 'event'; readonly name: EventName; readonly offset: string | undefined };
+
+const REPORTED: readonly EventName[] = [
+  'received',
+  'claimed',
+  'processed',
+  'duplicate',
+  'failed',
+  'busy',
+  'unknown',
+  'committed',
+];
+
+if (process.send !== undefined) {
+  process.once('disconnect', () => process.exit(1)); // the test is gone
+  await run(JSON.parse(process.argv[2] ?? '') as WorkerPlan);
+}
+
+async function run(plan: WorkerPlan): Promise<void> {
+  for (const name of REPORTED) on(name, (event) => tell({ kind: 'event', name, offset: offsetsOf(event)[0] }));
+  const { failpoint } = plan;
+  if (failpoint !== undefined)
+    on(failpoint.at, (event) => {
+      if (offsetsOf(event).includes(failpoint.offset)) process.kill(process.pid, failpoint.signal ?? 'SIGKILL');
+    });
+  const { app } = await startService(plan.place, {
+    controllers: [eventHandler(plan.topic, (event, tools) => handle(plan, event, tools))],
+    options: {
+      claimTimeout: 300,
+      retry: { delay: plan.retryDelayMs ?? 50, maxDelay: 60_000, factor: 1, jitter: 'none' },
+      kafka: { consumer: { groupId: plan.place.group, sessionTimeout: 1500, heartbeatInterval: 300 } },
+    },
+  });
+  app.enableShutdownHooks();
+}
+
+async function handle(plan: WorkerPlan, event: TestEvent, tools: Tools): Promise<void> {
+  const { id } = event;
+  tell({ kind: 'call', eventId: id, attempt: currentDelivery()?.attempt });
+  if (plan.numbered) {
+    const { partition, seq } = event as TestEvent & { partition: number; seq: number };
+    await tools.dataSource.query('INSERT INTO effects (event_id, key, seq) VALUES ($1, $2, $3)', [id, partition, seq]);
+  } else await writeEffect(tools, id);
+  if (plan.handlerMs !== undefined) await sleep(plan.handlerMs);
+  if (plan.failing?.includes(id)) throw new Error(`no luck with ${id}`);
+  if (plan.late?.includes(id)) setTimeout(() => void writeEffect(tools, `${id}, late`), 50);
+}
+
+function on(name: EventName, then: (event: IdempotencyEvent) => void): void {
+  channel(`nestjs-kafka-idempotency:${name}`).subscribe((event) => then(event as IdempotencyEvent));
+}
+
+function offsetsOf(event: IdempotencyEvent): string[] {
+  if ('offset' in event) return [event.offset];
+  return 'offsets' in event ? event.offsets.map(({ offset }) => offset) : [];
+}
+
+function tell(report: WorkerReport): void {
+  process.send?.(report);
+}

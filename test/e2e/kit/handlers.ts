@@ -1,0 +1,73 @@
+import { Controller, Inject, type Type } from '@nestjs/common';
+import { Ctx, Payload, type KafkaContext } from '@nestjs/microservices';
+import { DataSource } from 'typeorm';
+import { Idempotent, TransactionScope, type IdempotentOptions } from 'nestjs-kafka-idempotency';
+import { OnTopic } from './service.js';
+
+export interface TestEvent {
+  readonly id: string;
+}
+
+export interface Tools {
+  readonly dataSource: DataSource;
+  readonly scope: TransactionScope;
+  readonly context: KafkaContext;
+}
+
+/** A controller with one idempotent handler on the topic. Its default consumer name is `test`. */
+export function eventHandler<E = TestEvent>(
+  topic: string,
+  work: (event: E, tools: Tools) => unknown,
+  options?: IdempotentOptions,
+): Type {
+  @Controller()
+  class Handlers {
+    constructor(
+      @Inject(DataSource) private readonly dataSource: DataSource,
+      @Inject(TransactionScope) private readonly scope: TransactionScope,
+    ) {}
+
+    @OnTopic(topic)
+    @Idempotent({ consumer: 'test', ...options })
+    handle(@Payload() event: E, @Ctx() context: KafkaContext): unknown {
+      return work(event, { dataSource: this.dataSource, scope: this.scope, context });
+    }
+  }
+  return Handlers;
+}
+
+export async function writeEffect({ dataSource }: { dataSource: DataSource }, id: string, handler = ''): Promise<void> {
+  await dataSource.query('INSERT INTO effects (event_id, handler) VALUES ($1, $2)', [id, handler]);
+}
+
+/** A point where code waits until somebody opens it. */
+export class Gate {
+  readonly passed: Promise<void>;
+  #open: () => void = () => undefined;
+
+  constructor() {
+    this.passed = new Promise((resolve) => (this.#open = resolve));
+  }
+
+  open(): void {
+    this.#open();
+  }
+}
+
+/** A point where code waits until so many have come. */
+export class Meeting {
+  readonly #gate = new Gate();
+  #came = 0;
+
+  constructor(private readonly expected: number) {}
+
+  get came(): number {
+    return this.#came;
+  }
+
+  async arrive(): Promise<void> {
+    this.#came += 1;
+    if (this.#came >= this.expected) this.#gate.open();
+    await this.#gate.passed;
+  }
+}
