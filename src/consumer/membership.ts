@@ -367,7 +367,7 @@ export class Membership implements GroupListener, LaneHost {
     const partitions = lanes.map((lane) => ({
       topic: lane.topic,
       partition: lane.partition,
-      offset: lane.ledger.next.toString(),
+      offset: lane.ledger.committable.toString(),
     }));
     this.parts.emit({ name: 'assigned', groupId: this.parts.groupId, memberId: this.#memberId ?? '', partitions });
     const shown = partitions.map(({ topic, partition, offset }) => `${topic}[${partition}]@${offset}`).join(' ');

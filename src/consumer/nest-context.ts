@@ -15,9 +15,9 @@ type Message = ConstructorParameters<typeof KafkaContext>[0][0];
 
 /** `@Ctx()` of one delivery: the message as Nest shapes it, made of fresh copies. Keys and headers are text if they are UTF-8, else bytes; never parsed. */
 export function nestContext(record: ConsumedRecord, payload: unknown, nest: NestContext): KafkaContext {
-  const { key, headers, ...rest } = record.message;
+  const { key, headers } = record.message;
   const message = {
-    ...rest,
+    ...record.message,
     topic: record.topic,
     partition: record.partition,
     key: key === null ? null : textOrBytes(key),

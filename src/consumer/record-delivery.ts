@@ -133,37 +133,35 @@ export class RecordDelivery {
     }
   }
 
-  /** One delivery. Resolves with how it ended; a handler that does not end is killed at its timeout. */
-  async #attempt(
+  /** One delivery. Resolves with how it ended; a handler that does not end is killed at its timeout, and left behind if even that does not end it. */
+  #attempt(
     handler: RegisteredHandler,
     record: ConsumedRecord,
     delivery: DeliveryInProgress,
     lane: LaneWork,
   ): Promise<DeliveryReport> {
     const { timeoutMs } = handler.profile.settings;
-    let giveUp: () => void = () => {};
-    const givenUp = new Promise<void>((resolve) => (giveUp = resolve));
-    let grace: NodeJS.Timeout | undefined;
-    const kill = (error: IdempotencyError) => {
-      delivery.kill(error);
-      grace ??= setTimeout(giveUp, GRACE_MS);
-    };
-    const timer = setTimeout(() => kill(timeoutError(timeoutMs, delivery)), timeoutMs);
-    this.#running.set(lane, { delivery, kill, timeoutAt: performance.now() + timeoutMs });
-    this.parts.emit({ name: 'received', ...placeOf(delivery) });
-    try {
-      const call = this.#call(handler, record, delivery).then(
-        () => this.#reportOf(handler, delivery),
-        (error: unknown) => delivery.reported ?? failed(delivery.killed ?? error),
+    return new Promise((resolve) => {
+      let grace: NodeJS.Timeout | undefined;
+      const end = (report: DeliveryReport) => {
+        delivery.report(report); // what an abandoned handler reports later changes nothing
+        clearTimeout(timer);
+        clearTimeout(grace);
+        if (this.#running.get(lane)?.delivery === delivery) this.#running.delete(lane);
+        resolve(report);
+      };
+      const kill = (error: IdempotencyError) => {
+        delivery.kill(error);
+        grace ??= setTimeout(() => end(failed(error)), GRACE_MS);
+      };
+      const timer = setTimeout(() => kill(timeoutError(timeoutMs, delivery)), timeoutMs);
+      this.#running.set(lane, { delivery, kill, timeoutAt: performance.now() + timeoutMs });
+      this.parts.emit({ name: 'received', ...placeOf(delivery) });
+      this.#call(handler, record, delivery).then(
+        () => end(this.#reportOf(handler, delivery)),
+        (error: unknown) => end(delivery.reported ?? failed(delivery.killed ?? error)),
       );
-      const report = await Promise.race([call, givenUp.then(() => failed(delivery.killed))]);
-      delivery.report(report); // what an abandoned handler reports later changes nothing
-      return report;
-    } finally {
-      clearTimeout(timer);
-      clearTimeout(grace);
-      this.#running.delete(lane);
-    }
+    });
   }
 
   #reportOf(handler: RegisteredHandler, delivery: DeliveryInProgress): DeliveryReport {
@@ -180,17 +178,21 @@ export class RecordDelivery {
   /** The context of the delivery surrounds call and subscription: Nest's handlers return cold Observables. */
   async #call(handler: RegisteredHandler, record: ConsumedRecord, delivery: DeliveryInProgress): Promise<void> {
     const request = handler.isEventHandler ? undefined : requestOf(record.message);
-    const invoke = async (): Promise<unknown[]> => {
+    const invoke = async () => {
       const payload = decodedPayload(delivery);
       const context = nestContext(record, payload, this.parts.nest);
       return this.parts.nest.withHooks(context, async () => {
         const returned: unknown = await handler.callback(payload, context);
-        return isObservable(returned) ? lastValueFrom(returned.pipe(toArray())) : [returned];
+        if (request !== undefined) return isObservable(returned) ? lastValueFrom(returned.pipe(toArray())) : [returned];
+        return isObservable(returned) ? lastValueFrom(returned, { defaultValue: undefined }) : returned;
       });
     };
-    if (request === undefined) await runInDelivery(delivery, invoke);
-    else
-      await this.parts.replies.answer(request, () => Promise.race([runInDelivery(delivery, invoke), killed(delivery)]));
+    if (request === undefined) {
+      await runInDelivery(delivery, invoke);
+      return;
+    }
+    const values = () => Promise.race([runInDelivery(delivery, invoke) as Promise<unknown[]>, killed(delivery)]);
+    await this.parts.replies.answer(request, values);
   }
 
   #tell(
@@ -232,11 +234,14 @@ function timeoutError(timeoutMs: number, delivery: DeliveryInProgress): Idempote
   return new IdempotencyError('HANDLER_TIMEOUT', message, { retryable: true });
 }
 
-/** The error's text for a log line: one line, bounded, without a stack. */
+/** The error's text for a log line: one line, bounded, without a stack. Whatever was thrown: it must not throw itself. */
 function oneLine(error: unknown): string {
-  const text =
-    error instanceof Error
-      ? `${error.name}: ${error.message}`
-      : String((error as { message?: unknown } | null)?.message ?? error);
-  return text.replace(/\s+/g, ' ').slice(0, 300);
+  return textOf(error).replace(/\s+/g, ' ').slice(0, 300);
+}
+
+function textOf(error: unknown): string {
+  if (error instanceof Error) return `${error.name}: ${error.message}`;
+  const message = (error as { message?: unknown } | null | undefined)?.message;
+  if (typeof message === 'string') return message;
+  return typeof error === 'object' && error !== null ? 'an object that is no Error' : String(error);
 }

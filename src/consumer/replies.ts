@@ -37,10 +37,10 @@ export class Replies {
 
   /** Runs the request and sends what it gave. Rejects only if the reply could not be sent. */
   async answer(request: KafkaRequest, run: () => Promise<readonly unknown[]>): Promise<void> {
-    const messages = await run().then(
-      (values) => values.map((value) => replyOf(request, value)),
-      (error: unknown) => [errorReplyOf(request, error)],
-    );
+    // A value that cannot be written is the handler's error too: the request would else run again for ever.
+    const messages = await run()
+      .then((values) => values.map((value) => replyOf(request, value)))
+      .catch((error: unknown) => [errorReplyOf(request, error)]);
     if (messages.length === 0) messages.push(replyOf(request, undefined));
     messages.at(-1)!.headers![KafkaHeaders.NEST_IS_DISPOSED] = Buffer.alloc(1);
     await this.#send(request, messages);
@@ -84,9 +84,19 @@ function errorReplyOf(request: KafkaRequest, error: unknown): Message {
   const reply = replyOf(request, undefined);
   const shown = error instanceof Error ? { status: 'error', message: error.message } : error;
   reply.headers![KafkaHeaders.NEST_ERR] = Buffer.from(
-    typeof shown === 'object' ? JSON.stringify(shown) : String(shown as string),
+    typeof shown === 'object' ? jsonOf(shown) : String(shown as string),
   );
   return reply;
+}
+
+/** The asker has to hear of an error also if it is one that JSON cannot hold (a cycle, a BigInt). */
+function jsonOf(error: object | null): string {
+  try {
+    return JSON.stringify(error);
+  } catch (cause) {
+    const message = (error as { message?: unknown } | null)?.message;
+    return JSON.stringify({ status: 'error', message: typeof message === 'string' ? message : String(cause) });
+  }
 }
 
 function isKafkaMessage(value: unknown): value is { key?: unknown; value?: unknown; headers?: unknown } {

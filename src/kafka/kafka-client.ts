@@ -18,6 +18,8 @@ const nestLogCreator: logCreator = () => {
     >;
     const facts = [error, broker && `broker ${broker}`, groupId && `group ${groupId}`].filter(Boolean).join(', ');
     const text = `${namespace === '' ? '' : `[${namespace}] `}${message}${facts === '' ? '' : ` (${facts})`}`;
+    // A refused request is told here at ERROR and then handled, or told again, by who sent it: each rebalance is refused heartbeats.
+    if (namespace === 'Connection' && message.startsWith('Response ')) return logger.debug(text);
     switch (level) {
       case logLevel.ERROR:
         return logger.error(text);

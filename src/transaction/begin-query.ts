@@ -1,4 +1,11 @@
-import type { PgCallback, PgClient, PgConnection, PgResult } from './pg-client.js';
+import {
+  queryClassOf,
+  type PgCallback,
+  type PgClient,
+  type PgConnection,
+  type PgQueryClass,
+  type PgResult,
+} from './pg-client.js';
 
 /** A claim to be made by the first statement of a transaction. */
 export interface ClaimRequest {
@@ -52,35 +59,68 @@ type OneSyncClass = new (request: OneSyncRequest, callback: PgCallback) => objec
 const derived = new WeakMap<object, OneSyncClass>();
 
 function oneSyncQuery(client: PgClient): OneSyncClass {
-  const { Query } = client.constructor as unknown as { Query: object };
+  const Query = queryClassOf(client);
   let found = derived.get(Query);
   if (found === undefined) derived.set(Query, (found = deriveFrom(Query)));
   return found;
 }
 
-// any: pg's own Query, so that rows are parsed, and pipeline mode is passed, as pg does it; its types do not show `prepare`.
-function deriveFrom(Query: any): OneSyncClass {
+/** From pg's own Query, so that rows are parsed, and pipeline mode is passed, as pg does it. */
+function deriveFrom(Query: PgQueryClass): OneSyncClass {
   return class OneSyncQuery extends Query {
     readonly #request: OneSyncRequest;
 
     constructor(request: OneSyncRequest, callback: PgCallback) {
-      super({ text: request.claim.text, values: [...request.claim.values], name: request.claim.name }, undefined, callback);
+      super(request.claim.text, request.claim.values, callback);
+      this.name = request.claim.name;
       this.#request = request;
     }
 
-    submit(connection: PgConnection): null {
-      connection.stream.cork();
-      try {
-        for (const text of this.#request.before) step(connection, text);
-        (this as any).prepare(Object.create(connection, { sync: { value: () => undefined } }));
-        for (const text of this.#request.after) step(connection, text);
-        connection.sync();
-      } finally {
-        connection.stream.uncork();
-      }
+    override submit(connection: PgConnection): null {
+      const { before, after } = this.#request;
+      const claim = written(connection, (wire) => this.prepare(wire), { sync: { value: () => undefined } });
+      // One write: a dozen small ones, corked or not, cost more than all the rest of a transaction in this process.
+      connection.stream.write(
+        Buffer.concat([
+          stepsOf(connection, before),
+          ...claim,
+          stepsOf(connection, after),
+          ...written(connection, (wire) => wire.sync()),
+        ]),
+      );
       return null;
     }
   };
+}
+
+const steps = new Map<string, Buffer>();
+
+/** Statements without values or rows, as bytes; the same few texts come with every transaction. */
+function stepsOf(connection: PgConnection, texts: readonly string[]): Buffer {
+  const key = texts.join(';');
+  let bytes = steps.get(key);
+  if (bytes === undefined) {
+    bytes = Buffer.concat(texts.flatMap((text) => written(connection, (wire) => step(wire, text))));
+    if (steps.size < 100) steps.set(key, bytes);
+  }
+  return bytes;
+}
+
+/** What pg would send, instead of sending it. */
+function written(
+  connection: PgConnection,
+  write: (wire: PgConnection) => void,
+  overrides: PropertyDescriptorMap = {},
+): Buffer[] {
+  const chunks: Buffer[] = [];
+  const stream = {
+    writable: true,
+    write: (chunk: Buffer) => chunks.push(chunk),
+    cork: () => undefined,
+    uncork: () => undefined,
+  };
+  write(Object.create(connection, { stream: { value: stream }, ...overrides }) as PgConnection);
+  return chunks;
 }
 
 function step(connection: PgConnection, text: string): void {

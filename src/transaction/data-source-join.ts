@@ -2,8 +2,8 @@ import type { DataSource, EntityManager, QueryRunner } from 'typeorm';
 import { nestedRequest, ownerOf } from './own-runner.js';
 import { current, outside } from './transaction-context.js';
 
-// any: TypeORM's overloaded methods are wrapped here, arguments passed on as they come.
-type Method = (this: any, ...args: any[]) => any;
+/** TypeORM's methods are overloaded; their arguments are passed on as they come. */
+type Method = (...args: unknown[]) => unknown;
 
 interface Joined {
   readonly users: Set<object>;
@@ -43,14 +43,22 @@ function wrap(dataSource: DataSource): () => void {
   const undos = [
     () => delete (manager as { queryRunner?: QueryRunner }).queryRunner,
     override(dataSource, 'query', (original) => (text, values, given) => {
-      const used = given ?? runner();
+      const used = (given as QueryRunner | undefined) ?? runner();
       // Not by way of TypeORM, which would call the runner of an ended transaction released and not say whose it was.
-      return ownerOf(used) === undefined ? original(text, values, used) : used.query(text, values);
+      return used !== undefined && ownerOf(used) !== undefined
+        ? used.query(text as string, values as unknown[])
+        : original(text, values, used);
     }),
-    override(dataSource, 'createQueryBuilder', (original) => (...args) => original(...withRunner(args, runner()))),
+    override(dataSource, 'createQueryBuilder', (original) => {
+      return (...args) => original(...withRunner(args, runner()));
+    }),
     override(dataSource, 'createQueryRunner', (original) => (mode) => {
       const joinable = current(dataSource);
-      joinable?.emit({ name: 'escaped', owner: joinable.owner, detail: 'a query runner of its own, outside the transaction' });
+      joinable?.emit({
+        name: 'escaped',
+        owner: joinable.owner,
+        detail: 'a query runner of its own, outside the transaction',
+      });
       return original(mode);
     }),
     override(manager, 'transaction', (original) => (...args) => {
@@ -73,7 +81,7 @@ function override(target: DataSource | EntityManager, name: string, wrapper: (or
   const object = target as unknown as Record<string, Method>;
   const own = Object.getOwnPropertyDescriptor(object, name);
   const before = object[name] as Method;
-  const after = wrapper((...args) => before.apply(target, args) as unknown);
+  const after = wrapper((...args) => before.apply(target, args));
   Object.defineProperty(object, name, { value: after, configurable: true, writable: true });
   return () => {
     if (object[name] !== after) return; // Somebody wrapped it again: theirs is not ours to remove. Without a context ours changes nothing.

@@ -1,5 +1,13 @@
 import type { IdempotencyError } from '../shared/errors.js';
-import { isSubmittable, type PgCallback, type PgClient, type PgResult, type Submittable } from './pg-client.js';
+import {
+  isSubmittable,
+  queryClassOf,
+  type PgCallback,
+  type PgClient,
+  type PgQuery,
+  type PgResult,
+  type Submittable,
+} from './pg-client.js';
 import { Frame, SavepointOrder } from './savepoint-order.js';
 import { isStalePlan, type StatementNames } from './statement-names.js';
 import { isControlTag, kindOf, verbOf, type StatementKind } from './transaction-control.js';
@@ -38,7 +46,7 @@ export class GatedConnection {
   /** A prepared statement of this connection is out of date: it must not serve another transaction. */
   isStale = false;
   #inFlight = new Map<object, string>();
-  #refusal: Error | undefined;
+  #refusal: (() => Error) | undefined;
   #interruption: Error | undefined;
   #rollbacksTo = 0;
   readonly #onTag = (message: { text: string }): void => this.#watchTag(message.text);
@@ -79,25 +87,25 @@ export class GatedConnection {
     this.client.connection.removeListener('readyForQuery', this.#onReady);
   }
 
-  /** The transaction ends: what comes now is refused. */
-  close(refusal: Error): void {
+  /** The transaction ends: what comes now is refused, each with an error that shows who came. */
+  close(refusal: () => Error): void {
     this.#refusal = refusal;
     this.order.refuseAll(refusal);
   }
 
   /** The transaction ends by force: what is still running gets this error instead of the driver's. */
-  interrupt(refusal: Error): void {
-    this.#interruption = refusal;
+  interrupt(refusal: () => Error): void {
+    this.#interruption = refusal();
     this.close(refusal);
   }
 
   doom(verdict: IdempotencyError): void {
     this.verdict ??= verdict;
-    if (this.#refusal === undefined) this.close(this.verdict);
+    if (this.#refusal === undefined) this.close(() => verdict);
   }
 
   get refusal(): Error | undefined {
-    return this.#refusal;
+    return this.#refusal?.();
   }
 
   #query(config: unknown, values: unknown, callback: unknown): unknown {
@@ -125,9 +133,13 @@ export class GatedConnection {
       };
       this.#inFlight.set(token, verbOf(text));
       try {
-        if (typeof config === 'string') this.client.query(this.#named(config, values), done);
-        // A derived object: pg writes the callback into it, and the caller's may be used again.
-        else this.client.query(Object.create(config as object), ...(values === undefined ? [done] : [values, done]));
+        if (typeof config === 'string') this.client.query(this.#prepared(config, values, done));
+        // A derived object: pg may write the callback into it, and the caller's may be used again.
+        else
+          this.client.query(
+            Object.create(Object(config) as object),
+            ...(values === undefined ? [done] : [values, done]),
+          );
       } catch (error) {
         done(error as Error, undefined as unknown as PgResult);
       }
@@ -135,27 +147,28 @@ export class GatedConnection {
   }
 
   /** Only a text with values is named: without them pg uses the simple protocol, which takes several commands at once. */
-  #named(text: string, values: unknown): object {
-    const name = Array.isArray(values) && values.length > 0 ? this.names.nameOf(this.client, text) : undefined;
-    return name === undefined ? { text, values } : { name, text, values };
+  #prepared(text: string, values: unknown, callback: PgCallback): PgQuery {
+    const query = new (queryClassOf(this.client))(text, values, callback);
+    if (Array.isArray(values) && values.length > 0) query.name = this.names.nameOf(this.client, text);
+    return query;
   }
 
   #submit(query: Submittable, values: unknown, callback: unknown): Submittable {
     const text = query.text ?? '';
-    const refuse = (error: Error): void =>
-      process.nextTick(() => query.handleError(error, this.client.connection));
+    const refuse = (error: Error): void => process.nextTick(() => query.handleError(error, this.client.connection));
     this.#admit(text, refuse, (statement) => {
       const token = {};
       this.#inFlight.set(token, verbOf(text));
-      const { handleReadyForQuery, handleError } = query;
+      const answered = query.handleReadyForQuery.bind(query);
+      const failed = query.handleError.bind(query);
       query.handleReadyForQuery = (connection) => {
         this.#inFlight.delete(token);
-        handleReadyForQuery.call(query, connection);
+        answered(connection);
       };
       query.handleError = (error, connection) => {
         this.#inFlight.delete(token);
         this.#failed(error, statement);
-        handleError.call(query, error, connection);
+        failed(error, connection);
       };
       this.client.query(query, values, callback);
     });
@@ -165,7 +178,7 @@ export class GatedConnection {
   #admit(text: string, refuse: (error: Error) => void, go: (statement: Statement) => void): void {
     const kind = kindOf(text);
     const origin = this.origin();
-    const refusal = this.#refusal ?? this.#objection(kind, text, origin);
+    const refusal = this.refusal ?? this.#objection(kind, text, origin);
     if (refusal !== undefined) return refuse(refusal);
     const frame = origin?.frame ?? this.order.innermost;
     const statement = { text, kind, frame };
@@ -188,7 +201,8 @@ export class GatedConnection {
     const frame = origin?.frame;
     if (frame === undefined || frame.state === 'open' || origin?.control === true) return undefined;
     // Rolled back, its late statement is rolled back with it. Released, it would be missing from work that is about to be committed.
-    if (frame.state === 'released') this.doom(queryInFlight(this.owner, 'a statement of a nested transaction came after that had ended'));
+    if (frame.state === 'released')
+      this.doom(queryInFlight(this.owner, 'a statement of a nested transaction came after that had ended'));
     return nestedEnded(this.owner);
   }
 
@@ -215,7 +229,7 @@ export class GatedConnection {
 
   #endedByHand(what: string): void {
     this.unwatch();
-    const verdict = handMadeCommit(this.owner, what);
+    const verdict = handMadeCommit(this.owner, `${what} (what ran before it may be committed by now)`);
     this.doom(verdict);
     this.#interruption ??= verdict;
     this.cut(verdict);

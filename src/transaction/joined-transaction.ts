@@ -16,7 +16,8 @@ export class JoinedTransaction implements Joinable {
   ) {
     const { queryRunner } = manager;
     if (queryRunner === undefined) throw outsideTransaction('without a query runner of its own');
-    if (queryRunner.isReleased || !queryRunner.isTransactionActive) throw outsideTransaction('that is in no open transaction');
+    if (queryRunner.isReleased || !queryRunner.isTransactionActive)
+      throw outsideTransaction('that is in no open transaction');
   }
 
   get queryRunner(): QueryRunner {

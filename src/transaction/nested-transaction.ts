@@ -101,6 +101,9 @@ class Savepoint {
 
   #reportSubscriber(when: string, error: unknown): void {
     const { dataSource, transaction } = this.around;
-    dataSource.logger.log('warn', `A subscriber failed at ${when} in a nested transaction of ${transaction.owner}: ${String(error)}`);
+    dataSource.logger.log(
+      'warn',
+      `A subscriber failed at ${when} in a nested transaction of ${transaction.owner}: ${String(error)}`,
+    );
   }
 }

@@ -133,11 +133,11 @@ class Transaction implements OpenTransaction, Joinable {
 
   async begin(): Promise<void> {
     try {
-      await this.within(() => this.runner.broadcast('Before', 'TransactionStart'));
+      await this.#ask('Before', 'TransactionStart');
       await this.#sendBegin();
       this.runner.markBegun();
       this.#connection.watch();
-      await this.within(() => this.runner.broadcast('After', 'TransactionStart'));
+      await this.#ask('After', 'TransactionStart');
     } catch (error) {
       await this.#abandon(error);
       throw error;
@@ -171,7 +171,7 @@ class Transaction implements OpenTransaction, Joinable {
     if (this.phase !== 'open' && this.phase !== 'ending') return;
     this.phase = 'destroyed';
     this.#connection.firstError ??= error;
-    this.#connection.interrupt(transactionEnded(this.owner, error));
+    this.#connection.interrupt(() => transactionEnded(this.owner, error));
     this.#connection.unwatch();
     void this.runner.destroy(error);
   }
@@ -204,7 +204,7 @@ class Transaction implements OpenTransaction, Joinable {
   async #getReady(): Promise<void> {
     const { verdict } = this.#connection;
     if (verdict !== undefined) throw verdict;
-    await this.within(() => this.runner.broadcast('Before', 'TransactionCommit'));
+    await this.#ask('Before', 'TransactionCommit');
     // An un-awaited save() has not reached the connection yet when the handler's promise settles; one turn later it has.
     await new Promise((resolve) => setImmediate(resolve));
     if (this.phase !== 'open') throw this.#ended();
@@ -240,7 +240,7 @@ class Transaction implements OpenTransaction, Joinable {
     if (this.phase !== 'open') return false;
     this.phase = 'ending';
     this.#connection.unwatch();
-    this.#connection.close(transactionEnded(this.owner));
+    this.#connection.close(() => transactionEnded(this.owner));
     return true;
   }
 
@@ -263,12 +263,19 @@ class Transaction implements OpenTransaction, Joinable {
 
   #letGo(trouble?: Error): Promise<void> {
     if (trouble !== undefined) return this.runner.destroy(trouble);
-    if (this.#connection.isStale) return this.runner.destroy(new Error('A prepared statement of this connection is out of date'));
+    if (this.#connection.isStale)
+      return this.runner.destroy(new Error('A prepared statement of this connection is out of date'));
     return this.runner.giveBack();
+  }
+
+  /** A subscriber that throws here fails the transaction, and what it does belongs to it. */
+  async #ask(when: 'Before' | 'After', event: TransactionEvent): Promise<void> {
+    if (this.runner.hasSubscribers) await this.within(() => this.runner.broadcast(when, event));
   }
 
   /** The outcome stands already: a subscriber that throws changes nothing. It goes to TypeORM's own log, and works outside the transaction. */
   async #tell(when: 'Before' | 'After', event: TransactionEvent): Promise<void> {
+    if (!this.runner.hasSubscribers) return;
     try {
       await outside(this.dataSource, () => this.runner.broadcast(when, event));
     } catch (error) {

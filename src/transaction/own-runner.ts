@@ -1,7 +1,7 @@
 import type { DataSource, EntityManager, QueryRunner } from 'typeorm';
 import { databaseUnavailable, handMadeCommit } from './transaction-errors.js';
 import { requestCancel, type PgClient } from './pg-client.js';
-import { current, outside, type Joinable, type NestedRequest } from './transaction-context.js';
+import { outside, type Joinable, type NestedRequest } from './transaction-context.js';
 
 const TRANSACTION = Symbol.for('nestjs-kafka-idempotency:transaction-of-runner');
 
@@ -31,7 +31,7 @@ export type TransactionEvent = 'TransactionStart' | 'TransactionCommit' | 'Trans
 
 /**
  * A query runner of our own, seen by TypeORM as one that is inside a transaction:
- * - in the transaction's context it never counts as released, since TypeORM would then answer with an error that names nothing, or open a fresh connection;
+ * - when the transaction is over it says so and whose it was, before TypeORM can say "already released";
  * - its client leaves through `giveBack` or `destroy`, once; any other release is a loss;
  * - transactions are begun and ended by us, savepoints by `nested` alone.
  */
@@ -40,8 +40,7 @@ export class OwnRunner {
   readonly #runner: PostgresRunner;
   readonly #release: (error?: Error) => Promise<void>;
   #isGone = false;
-  #isReleased = false;
-  readonly #steps: Record<SavepointStep, () => Promise<void>>;
+  readonly #steps: Record<SavepointStep, (this: PostgresRunner) => Promise<void>>;
 
   static async checkOut(dataSource: DataSource, owner: string): Promise<OwnRunner> {
     const runner = outside(dataSource, () => dataSource.createQueryRunner('master')) as unknown as PostgresRunner;
@@ -61,9 +60,9 @@ export class OwnRunner {
     this.client = client;
     this.#release = runner.releasePostgresConnection.bind(runner);
     this.#steps = {
-      startTransaction: runner.startTransaction.bind(runner),
-      commitTransaction: runner.commitTransaction.bind(runner),
-      rollbackTransaction: runner.rollbackTransaction.bind(runner),
+      startTransaction: runner.startTransaction,
+      commitTransaction: runner.commitTransaction,
+      rollbackTransaction: runner.rollbackTransaction,
     };
   }
 
@@ -89,23 +88,22 @@ export class OwnRunner {
       return Promise.reject(error);
     };
     runner.databaseConnection = facade;
-    const unlessRefused = <A extends unknown[], R>(work: (...args: A) => Promise<R>) => (...args: A): Promise<R> => {
-      const refusal = hooks.refusal();
-      return refusal === undefined ? work(...args) : Promise.reject(refusal);
-    };
-    runner.connect = unlessRefused(() => Promise.resolve(facade));
-    runner.query = unlessRefused(runner.query.bind(runner)) as PostgresRunner['query'];
-    runner.stream = unlessRefused(runner.stream.bind(runner));
+    for (const name of ['query', 'stream'] as const) {
+      const send = runner[name].bind(runner) as (...args: unknown[]) => Promise<never>;
+      runner[name] = (...args: unknown[]): Promise<never> => {
+        const refusal = hooks.refusal();
+        return refusal === undefined ? send(...args) : Promise.reject(refusal);
+      };
+    }
     runner.startTransaction = () => byHand('startTransaction()');
     runner.commitTransaction = () => byHand('commitTransaction()');
     runner.rollbackTransaction = () => byHand('rollbackTransaction()');
-    runner.releasePostgresConnection = (error = new Error('The query runner was released while its transaction was open')) => {
+    runner.releasePostgresConnection = (
+      error = new Error('The query runner was released while its transaction was open'),
+    ) => {
       hooks.lost(error);
       return this.destroy(error);
     };
-    // TypeORM then loads lazy relations of entities that outlive the transaction on a connection of their own, as after any released runner.
-    const isReleased = (): boolean => this.#isReleased && current(this.dataSource) !== transaction;
-    Object.defineProperty(runner, 'isReleased', { get: isReleased, set: () => undefined });
     Object.defineProperty(runner.manager, 'transaction', {
       value: (...args: unknown[]) => transaction.nested(nestedRequest(args)),
     });
@@ -119,12 +117,16 @@ export class OwnRunner {
 
   /** SAVEPOINT, RELEASE or ROLLBACK TO of the current depth, with TypeORM's subscriber calls around it. */
   step(step: SavepointStep): Promise<void> {
-    return this.#steps[step]();
+    return this.#steps[step].call(this.#runner);
+  }
+
+  get hasSubscribers(): boolean {
+    return this.dataSource.subscribers.length > 0;
   }
 
   /** Calls the subscribers as TypeORM does around BEGIN, COMMIT and ROLLBACK. */
-  async broadcast(when: 'Before' | 'After', event: TransactionEvent): Promise<void> {
-    if (this.dataSource.subscribers.length > 0) await this.#runner.broadcaster.broadcast(`${when}${event}`);
+  broadcast(when: 'Before' | 'After', event: TransactionEvent): Promise<void> {
+    return this.#runner.broadcaster.broadcast(`${when}${event}`);
   }
 
   /** To the pool, unless the session is not plainly idle. */
@@ -133,9 +135,7 @@ export class OwnRunner {
     if (status !== 'I') return this.destroy(new Error(`Transaction status ${status} after the end`));
     if (this.#isGone) return;
     this.#isGone = true;
-    const released = this.#release();
-    this.#isReleased = true;
-    await released;
+    await this.#release();
   }
 
   /** Closed at once, whatever it is doing; pending queries reject. A connection that was given back is not touched. */
@@ -143,7 +143,6 @@ export class OwnRunner {
     if (this.#isGone) return;
     this.#isGone = true;
     const released = this.#release(error);
-    this.#isReleased = true;
     if (!this.client.readyForQuery) requestCancel(this.client);
     this.client.connection.stream.destroy();
     await released;

@@ -15,7 +15,7 @@ export interface PgClient extends EventEmitter {
 }
 
 export interface PgConnection extends EventEmitter {
-  readonly stream: { cork(): void; uncork(): void; destroy(): void };
+  readonly stream: { write(bytes: Buffer): void; destroy(): void };
   parse(statement: { text: string; name: string }): void;
   bind(portal: { portal: string; statement: string }): void;
   execute(portal: { portal: string }): void;
@@ -36,6 +36,18 @@ export interface Submittable {
   submit(connection: PgConnection): unknown;
   handleReadyForQuery(connection: PgConnection): void;
   handleError(error: Error, connection: PgConnection): void;
+}
+
+/** The part of pg's own Query class that is used here: with a name it is a prepared statement. */
+export interface PgQuery extends Submittable {
+  name: string | undefined;
+  prepare(connection: PgConnection): void;
+}
+export type PgQueryClass = new (text: string, values: unknown, callback: PgCallback) => PgQuery;
+
+/** From the client, so that it is of the very copy of pg that the DataSource uses. */
+export function queryClassOf(client: PgClient): PgQueryClass {
+  return (client.constructor as unknown as { Query: PgQueryClass }).Query;
 }
 
 export function isSubmittable(config: unknown): config is Submittable {

@@ -67,7 +67,7 @@ export class SavepointOrder {
   /** No work of this frame starts any more; resolves when those inside it have ended. */
   close(frame: Frame, state: 'released' | 'rolled back', refusal: () => Error): Promise<void> {
     frame.state = state;
-    this.#refuse((turn) => turn.frame === frame, refusal());
+    this.#refuse((turn) => turn.frame === frame, refusal);
     return new Promise((resolve, reject) => this.take({ frame, go: resolve, refuse: reject, ends: true }));
   }
 
@@ -77,15 +77,16 @@ export class SavepointOrder {
     this.#advance();
   }
 
-  refuseAll(error: Error): void {
-    this.#refuse(() => true, error);
+  refuseAll(refusal: () => Error): void {
+    this.#refuse(() => true, refusal);
   }
 
-  #refuse(which: (turn: Turn) => boolean, error: Error): void {
+  #refuse(which: (turn: Turn) => boolean, refusal: () => Error): void {
+    if (this.#waiting.length === 0) return;
     const refused = this.#waiting.filter(which);
     for (const turn of refused) this.#waiting.splice(this.#waiting.indexOf(turn), 1);
     this.#watch();
-    for (const turn of refused) turn.refuse(error);
+    for (const turn of refused) turn.refuse(refusal());
   }
 
   #advance(): void {

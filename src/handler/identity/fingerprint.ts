@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 
 /**
  * What a claim keeps of the value, to tell the same id with other content: the first 8 bytes of its sha256 as a signed bigint in decimal; `'0'` for a
@@ -6,5 +6,5 @@ import { createHash } from 'node:crypto';
  */
 export function fingerprint(value: Buffer | null): string {
   if (value === null) return '0';
-  return createHash('sha256').update(value).digest().readBigInt64BE(0).toString();
+  return hash('sha256', value, 'buffer').readBigInt64BE(0).toString();
 }

@@ -1,3 +1,4 @@
+import type { QueryRunner } from 'typeorm';
 import { onTestFinished } from 'vitest';
 import { startPostgresProxy, type PostgresProxy } from '../../services/postgres-proxy.js';
 import { startService, type Place, type RunningService, type ServiceOptions } from './service.js';
@@ -22,6 +23,18 @@ export function testWorker(place: Place, plan: ConstructorParameters<typeof Work
   const worker = new Worker(place, plan);
   onTestFinished(() => worker.kill());
   return worker;
+}
+
+/** A database session of somebody else. What it left open is rolled back. */
+export async function testSession(world: World): Promise<QueryRunner> {
+  const session = world.db.createQueryRunner();
+  await session.connect();
+  onTestFinished(async () => {
+    if (session.isReleased) return;
+    if (session.isTransactionActive) await session.rollbackTransaction();
+    await session.release();
+  });
+  return session;
 }
 
 export async function testProxy(world: World): Promise<PostgresProxy> {

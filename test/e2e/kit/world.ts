@@ -30,7 +30,12 @@ export class World {
     const name = `t_${randomUUID().replaceAll('-', '').slice(0, 16)}`;
     const kafka = new Kafka({ clientId: `${name}-test`, brokers, logLevel: logLevel.NOTHING });
     const admin = kafka.admin();
-    const producer = kafka.producer({ createPartitioner: Partitioners.DefaultPartitioner });
+    // Idempotent, so that a send retried on a busy machine does not leave a record twice.
+    const producer = kafka.producer({
+      createPartitioner: Partitioners.DefaultPartitioner,
+      idempotent: true,
+      maxInFlightRequests: 1,
+    });
     await Promise.all([admin.connect(), producer.connect()]);
     const bootstrap = await new DataSource({ type: 'postgres', url: databaseUrl }).initialize();
     await bootstrap.query(`CREATE SCHEMA ${name}`);

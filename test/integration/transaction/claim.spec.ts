@@ -7,14 +7,17 @@ const seen: string[] = [];
 function onEverything(orm: Orm) {
   @orm.EventSubscriber()
   class OnEverything {
-    beforeInsert(event: { metadata: { tableName: string } }) { seen.push(event.metadata.tableName); }
+    beforeInsert(event: { metadata: { tableName: string } }) {
+      seen.push(event.metadata.tableName);
+    }
   }
   return [OnEverything];
 }
 
 describe.each(versions)('the claim, %s', (_name, orm) => {
   const world = useWorld(orm, database, { subscribers: (o) => onEverything(o) as never[], poolSize: 2 });
-  const lockTimeout = async (): Promise<unknown> => (await world.dataSource.query<{ lock_timeout: string }[]>('SHOW lock_timeout'))[0]?.lock_timeout;
+  const lockTimeout = async (): Promise<unknown> =>
+    (await world.dataSource.query<{ lock_timeout: string }[]>('SHOW lock_timeout'))[0]?.lock_timeout;
 
   it('B17 a claim made before returns no row, and no entity subscriber hears of claims', async () => {
     seen.length = 0;
@@ -30,14 +33,20 @@ describe.each(versions)('the claim, %s', (_name, orm) => {
   it('several claims in one statement come back as rows', async () => {
     const text = `INSERT INTO claims (consumer, event_id) SELECT $1, unnest($2::text[]) ON CONFLICT DO NOTHING RETURNING event_id`;
     await (await world.open('b')).commit();
-    const transaction = await world.open('', { claim: { text, values: ['test', ['a', 'b', 'c']], lockTimeoutMs: 1000 } });
+    const transaction = await world.open('', {
+      claim: { text, values: ['test', ['a', 'b', 'c']], lockTimeoutMs: 1000 },
+    });
     expect(transaction.claimed).toEqual([{ event_id: 'a' }, { event_id: 'c' }]);
     await transaction.commit();
   });
 
   it('F27 a claim that another live transaction holds is busy, and the connection stays in use', async () => {
     const first = await world.open('e1');
-    const claim = { text: `INSERT INTO claims (consumer, event_id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING event_id`, values: ['test', 'e1'], lockTimeoutMs: 50 };
+    const claim = {
+      text: `INSERT INTO claims (consumer, event_id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING event_id`,
+      values: ['test', 'e1'],
+      lockTimeoutMs: 50,
+    };
     const pids = new Set<unknown>();
     for (let n = 0; n < 3; n += 1) {
       const error = await rejection(world.open('e1', { claim }));
@@ -51,7 +60,10 @@ describe.each(versions)('the claim, %s', (_name, orm) => {
   });
 
   it('F27 the one that waits claims when the other rolls back, and skips when it commits', async () => {
-    for (const [id, end, rows] of [['e1', 'rollback', 1], ['e2', 'commit', 0]] as const) {
+    for (const [id, end, rows] of [
+      ['e1', 'rollback', 1],
+      ['e2', 'commit', 0],
+    ] as const) {
       const first = await world.open(id);
       const second = world.open(id);
       await new Promise((resolve) => setTimeout(resolve, 50));
@@ -68,7 +80,9 @@ describe.each(versions)('the claim, %s', (_name, orm) => {
     await holder.startTransaction();
     await holder.query('SELECT * FROM effect FOR UPDATE');
     const transaction = await world.open('e1');
-    const error = await transaction.within(() => rejection(world.dataSource.query('SELECT * FROM effect FOR UPDATE NOWAIT')));
+    const error = await transaction.within(() =>
+      rejection(world.dataSource.query('SELECT * FROM effect FOR UPDATE NOWAIT')),
+    );
     expect(error).toMatchObject({ code: '55P03' });
     await transaction.rollback();
     await holder.rollbackTransaction();
@@ -92,7 +106,8 @@ describe.each(versions)('the claim, %s', (_name, orm) => {
 
   it('a claim that cannot be made at all is the error of the driver, each time', async () => {
     const claim = { text: 'INSERT INTO nowhere VALUES ($1) RETURNING 1', values: ['x'], lockTimeoutMs: 100 };
-    for (let n = 0; n < 3; n += 1) expect(await rejection(world.open('e1', { claim }))).toMatchObject({ code: '42P01' });
+    for (let n = 0; n < 3; n += 1)
+      expect(await rejection(world.open('e1', { claim }))).toMatchObject({ code: '42P01' });
     expect(await world.effects.count()).toBe(0);
   });
 
@@ -117,9 +132,11 @@ describe.each(versions)('the claim on a session with a lock_timeout of its own, 
   const onConnect = (client: { query(text: string): Promise<unknown> }) => client.query(`SET lock_timeout = '4321ms'`);
   const world = useWorld(orm, database, { extra: { onConnect } });
 
-  it('the handler has the session\'s lock_timeout again', async () => {
+  it("the handler has the session's lock_timeout again", async () => {
     const transaction = await world.open('e1');
-    expect(await transaction.within(() => world.dataSource.query('SHOW lock_timeout'))).toEqual([{ lock_timeout: '4321ms' }]);
+    expect(await transaction.within(() => world.dataSource.query('SHOW lock_timeout'))).toEqual([
+      { lock_timeout: '4321ms' },
+    ]);
     await transaction.commit();
   });
 });
@@ -139,7 +156,8 @@ describe.each(versions)('prepared statements, %s', (_name, orm) => {
 
   it('stop at 200 on a connection, and statements beyond work without a name', async () => {
     const found = await world.scope.run(async () => {
-      for (let n = 0; n < 210; n += 1) expect(await world.dataSource.query(`SELECT $1::int AS n${n}`, [n])).toEqual([{ [`n${n}`]: n }]);
+      for (let n = 0; n < 210; n += 1)
+        expect(await world.dataSource.query(`SELECT $1::int AS n${n}`, [n])).toEqual([{ [`n${n}`]: n }]);
       return prepared();
     });
     expect(found).toHaveLength(200);
@@ -163,8 +181,13 @@ describe.each(versions)('prepared statements, %s', (_name, orm) => {
   });
 
   it('a stale plan of the claim heals in the same way', async () => {
-    const claim = { text: 'INSERT INTO claims SELECT $1, $2 ON CONFLICT DO NOTHING RETURNING *', values: ['test', 'x'], lockTimeoutMs: 1000 };
-    const attempt = async (id: string) => (await world.open(id, { claim: { ...claim, values: ['test', id] } })).commit();
+    const claim = {
+      text: 'INSERT INTO claims SELECT $1, $2 ON CONFLICT DO NOTHING RETURNING *',
+      values: ['test', 'x'],
+      lockTimeoutMs: 1000,
+    };
+    const attempt = async (id: string) =>
+      (await world.open(id, { claim: { ...claim, values: ['test', id] } })).commit();
     await Promise.all([attempt('a'), attempt('b')]);
     await world.other.query(`ALTER TABLE claims ADD COLUMN more int`);
     expect(await rejection(attempt('c'))).toMatchObject({ code: '0A000' });
@@ -193,7 +216,9 @@ describe.each(versions)('a pool with pipeline mode on, %s', (_name, orm) => {
 
   it('claims, works and commits, and a BEGIN that fails takes the claim with it', async () => {
     const transaction = await world.open('e1');
-    await transaction.within(() => Promise.all([world.effects.insert({ name: 'a' }), world.effects.insert({ name: 'b' })]));
+    await transaction.within(() =>
+      Promise.all([world.effects.insert({ name: 'a' }), world.effects.insert({ name: 'b' })]),
+    );
     await transaction.commit();
     expect(await rejection(world.open('e2', { isolation: 'NONSENSE' as never }))).toMatchObject({ code: '42601' });
     expect([await world.effectNames(), await world.claimIds()]).toEqual([['a', 'b'], ['e1']]);

@@ -13,12 +13,24 @@ function recorder(orm: Orm) {
   };
   @orm.EventSubscriber()
   class Recorder {
-    beforeTransactionStart() { return note('beforeTransactionStart'); }
-    afterTransactionStart() { return note('afterTransactionStart'); }
-    beforeTransactionCommit() { return note('beforeTransactionCommit'); }
-    afterTransactionCommit() { return note('afterTransactionCommit'); }
-    beforeTransactionRollback() { return note('beforeTransactionRollback'); }
-    afterTransactionRollback() { return note('afterTransactionRollback'); }
+    beforeTransactionStart() {
+      return note('beforeTransactionStart');
+    }
+    afterTransactionStart() {
+      return note('afterTransactionStart');
+    }
+    beforeTransactionCommit() {
+      return note('beforeTransactionCommit');
+    }
+    afterTransactionCommit() {
+      return note('afterTransactionCommit');
+    }
+    beforeTransactionRollback() {
+      return note('beforeTransactionRollback');
+    }
+    afterTransactionRollback() {
+      return note('afterTransactionRollback');
+    }
   }
   return [Recorder];
 }
@@ -58,7 +70,8 @@ describe.each(versions)('the end of a transaction, %s', (_name, orm) => {
   });
 
   it('run() and open() take the isolation level that was asked for', async () => {
-    const level = async (): Promise<unknown> => (await world.dataSource.query<{ l: string }[]>(`SELECT current_setting('transaction_isolation') AS l`))[0]?.l;
+    const level = async (): Promise<unknown> =>
+      (await world.dataSource.query<{ l: string }[]>(`SELECT current_setting('transaction_isolation') AS l`))[0]?.l;
     expect(await world.scope.run(level, { isolation: 'SERIALIZABLE' })).toBe('serializable');
     expect(await world.scope.run(level)).toBe('read committed');
     const transaction = await world.open('e1', { isolation: 'REPEATABLE READ' });
@@ -85,7 +98,10 @@ describe.each(versions)('the end of a transaction, %s', (_name, orm) => {
     for (let n = 0; n < 50; n += 1) {
       const transaction = await world.open(`e${n}`);
       await transaction.within(() => world.dataSource.query('SELECT 1/0').catch(() => undefined));
-      expect(await rejection(transaction.commit())).toMatchObject({ code: 'TRANSACTION_ABORTED', cause: { code: '22012' } });
+      expect(await rejection(transaction.commit())).toMatchObject({
+        code: 'TRANSACTION_ABORTED',
+        cause: { code: '22012' },
+      });
     }
     expect(await world.claimIds()).toEqual([]);
   });
@@ -101,7 +117,10 @@ describe.each(versions)('the end of a transaction, %s', (_name, orm) => {
   });
 
   it('B18 a serialization failure at COMMIT is the error of the driver', async () => {
-    await world.effects.insert([{ id: 1, name: 'x' }, { id: 2, name: 'y' }]);
+    await world.effects.insert([
+      { id: 1, name: 'x' },
+      { id: 2, name: 'y' },
+    ]);
     const transaction = await world.open('e1', { isolation: 'SERIALIZABLE' });
     await transaction.within(async () => {
       await world.effects.findBy({ id: 1 });
@@ -116,8 +135,12 @@ describe.each(versions)('the end of a transaction, %s', (_name, orm) => {
   });
 
   it('B18 F28 a deadlock is the error of the driver for one, and the other goes on', async () => {
-    await world.effects.insert([{ id: 1, name: 'x' }, { id: 2, name: 'y' }]);
-    const update = (manager: EntityManager, id: number) => manager.query(`UPDATE effect SET name = name || '!' WHERE id = $1`, [id]);
+    await world.effects.insert([
+      { id: 1, name: 'x' },
+      { id: 2, name: 'y' },
+    ]);
+    const update = (manager: EntityManager, id: number) =>
+      manager.query(`UPDATE effect SET name = name || '!' WHERE id = $1`, [id]);
     const transaction = await world.open('e1');
     const outcomes = await Promise.allSettled([
       transaction.within(async () => {
@@ -157,14 +180,20 @@ describe.each(versions)('the end of a transaction, %s', (_name, orm) => {
     ['F31 START TRANSACTION', (m) => m.query('START TRANSACTION')],
     ['F31 commitTransaction() of the runner', (m) => m.queryRunner!.commitTransaction()],
     ['F31 rollbackTransaction() of the runner', (m) => m.queryRunner!.rollbackTransaction()],
-    ['F31 COMMIT on the connection', async (m) => ((await m.queryRunner!.connect()) as { query(text: string): Promise<unknown> }).query('COMMIT')],
+    [
+      'F31 COMMIT on the connection',
+      async (m) => ((await m.queryRunner!.connect()) as { query(text: string): Promise<unknown> }).query('COMMIT'),
+    ],
   ])('%s by hand is not sent, and the transaction cannot be committed', async (_what, act) => {
     const transaction = await world.open('e1');
     await transaction.within(async () => {
       await world.effects.insert({ name: 'a' });
       expect(await rejection(act(transaction.manager))).toMatchObject({ code: 'HAND_MADE_COMMIT' });
     });
-    expect(await rejection(transaction.commit())).toMatchObject({ code: 'HAND_MADE_COMMIT', message: expect.stringContaining('orders-0@e1') as string });
+    expect(await rejection(transaction.commit())).toMatchObject({
+      code: 'HAND_MADE_COMMIT',
+      message: expect.stringContaining('orders-0@e1') as string,
+    });
     expect([await world.effectNames(), await world.claimIds()]).toEqual([[], []]);
     expect(await world.effects.count()).toBe(0);
   });
@@ -179,18 +208,21 @@ describe.each(versions)('the end of a transaction, %s', (_name, orm) => {
     `SELECT 1; PREPARE TRANSACTION 'refused by this server'`,
     'INSERT INTO child VALUES (99); COMMIT',
     'INSERT INTO child VALUES (99); COMMIT; BEGIN',
-  ])('F31 %s is seen when PostgreSQL answers: nothing that follows or waits is written, and the attempt fails', async (text) => {
-    await world.other.query(`CREATE TABLE child (parent int REFERENCES effect (id) DEFERRABLE INITIALLY DEFERRED)`);
-    const transaction = await world.open('e1');
-    await transaction.within(async () => {
-      const together = [world.dataSource.query(text), world.effects.insert({ name: 'waiting' })];
-      await Promise.allSettled(together);
-      expect(await rejection(world.effects.insert({ name: 'after' }))).toMatchObject({ code: 'HAND_MADE_COMMIT' });
-    });
-    expect(await rejection(transaction.commit())).toMatchObject({ code: 'HAND_MADE_COMMIT' });
-    expect(await world.effectNames()).toEqual([]);
-    expect(await world.effects.count()).toBe(0);
-  });
+  ])(
+    'F31 %s is seen when PostgreSQL answers: nothing that follows or waits is written, and the attempt fails',
+    async (text) => {
+      await world.other.query(`CREATE TABLE child (parent int REFERENCES effect (id) DEFERRABLE INITIALLY DEFERRED)`);
+      const transaction = await world.open('e1');
+      await transaction.within(async () => {
+        const together = [world.dataSource.query(text), world.effects.insert({ name: 'waiting' })];
+        await Promise.allSettled(together);
+        expect(await rejection(world.effects.insert({ name: 'after' }))).toMatchObject({ code: 'HAND_MADE_COMMIT' });
+      });
+      expect(await rejection(transaction.commit())).toMatchObject({ code: 'HAND_MADE_COMMIT' });
+      expect(await world.effectNames()).toEqual([]);
+      expect(await world.effects.count()).toBe(0);
+    },
+  );
 
   it('a savepoint made by hand and rolled back to is no hand-made commit', async () => {
     await world.scope.run(async (manager) => {
@@ -233,7 +265,12 @@ describe.each(versions)('subscribers of a transaction, %s', (_name, orm) => {
     expect(calls).toEqual(asTypeOrm);
     reset('');
     await rejection(world.scope.run(() => Promise.reject(new Error('no'))));
-    expect(calls).toEqual(['beforeTransactionStart', 'afterTransactionStart', 'beforeTransactionRollback', 'afterTransactionRollback']);
+    expect(calls).toEqual([
+      'beforeTransactionStart',
+      'afterTransactionStart',
+      'beforeTransactionRollback',
+      'afterTransactionRollback',
+    ]);
   });
 
   it('one that fails after COMMIT is neither a failure nor an unknown outcome', async () => {
@@ -253,20 +290,40 @@ describe.each(versions)('subscribers of a transaction, %s', (_name, orm) => {
     expect(await world.claimIds()).toEqual([]);
   });
 
-  it.each(['beforeTransactionStart', 'afterTransactionStart'])('one that fails at %s fails open() and leaves the connection to others', async (at) => {
-    reset(at);
-    expect((await rejection(world.open('e1'))).message).toBe(`subscriber at ${at}`);
-    expect(await world.claimIds()).toEqual([]);
-    expect(await world.effects.count()).toBe(0);
-  });
+  it.each(['beforeTransactionStart', 'afterTransactionStart'])(
+    'one that fails at %s fails open() and leaves the connection to others',
+    async (at) => {
+      reset(at);
+      expect((await rejection(world.open('e1'))).message).toBe(`subscriber at ${at}`);
+      expect(await world.claimIds()).toEqual([]);
+      expect(await world.effects.count()).toBe(0);
+    },
+  );
 
-  it.each(['beforeTransactionRollback', 'afterTransactionRollback'])('one that fails at %s does not keep the rollback from happening', async (at) => {
-    reset(at);
+  it.each(['beforeTransactionRollback', 'afterTransactionRollback'])(
+    'one that fails at %s does not keep the rollback from happening',
+    async (at) => {
+      reset(at);
+      const transaction = await world.open('e1');
+      await transaction.rollback();
+      expect(transaction.phase).toBe('rolled back');
+      expect(await world.claimIds()).toEqual([]);
+      expect(await world.effects.count()).toBe(0);
+    },
+  );
+
+  it('a savepoint that a subscriber keeps from being undone takes the whole transaction with it', async () => {
     const transaction = await world.open('e1');
-    await transaction.rollback();
-    expect(transaction.phase).toBe('rolled back');
-    expect(await world.claimIds()).toEqual([]);
-    expect(await world.effects.count()).toBe(0);
+    await transaction.within(async () => {
+      failAt = 'beforeTransactionRollback';
+      const inner = world.dataSource.transaction(async (manager) => {
+        await manager.insert('effect', { name: 'a' });
+        throw new Error('undo');
+      });
+      expect((await rejection(inner)).message).toBe('undo');
+    });
+    expect(await rejection(transaction.commit())).toMatchObject({ code: 'TRANSACTION_ABORTED' });
+    expect([await world.effectNames(), await world.claimIds()]).toEqual([[], []]);
   });
 
   it('a savepoint whose subscriber fails after its RELEASE stays', async () => {

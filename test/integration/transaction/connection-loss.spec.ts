@@ -16,10 +16,16 @@ describe.each(versions)('a connection that is lost, %s', (_name, orm) => {
   const world = useWorld(orm, database, { url: () => proxy.url, poolSize: 2 });
 
   const backend = async (transaction: OpenTransaction): Promise<number> =>
-    transaction.within(async () => (await world.dataSource.query<{ pid: number }[]>('SELECT pg_backend_pid() AS pid'))[0]!.pid);
+    transaction.within(
+      async () => (await world.dataSource.query<{ pid: number }[]>('SELECT pg_backend_pid() AS pid'))[0]!.pid,
+    );
   const terminate = async (pid: number): Promise<void> => {
     await world.other.query('SELECT pg_terminate_backend($1)', [pid]);
-    await until(async () => (await world.other.query<unknown[]>('SELECT 1 FROM pg_stat_activity WHERE pid = $1', [pid])).length === 0, { what: 'the end of the backend' });
+    await until(
+      async () =>
+        (await world.other.query<unknown[]>('SELECT 1 FROM pg_stat_activity WHERE pid = $1', [pid])).length === 0,
+      { what: 'the end of the backend' },
+    );
   };
   /** The pool is whole: each of its connections can be had at once, and none is in a transaction. */
   const expectWholePool = async (): Promise<void> => {
@@ -27,7 +33,10 @@ describe.each(versions)('a connection that is lost, %s', (_name, orm) => {
       [1, 2].map(() => world.scope.run(() => world.dataSource.query<{ n: number }[]>('SELECT 1 AS n, pg_sleep(0.05)'))),
     );
     expect(states).toHaveLength(2);
-    const idle = await world.other.query<unknown[]>(`SELECT 1 FROM pg_stat_activity WHERE application_name = $1 AND state <> 'idle'`, [world.schema]);
+    const idle = await world.other.query<unknown[]>(
+      `SELECT 1 FROM pg_stat_activity WHERE application_name = $1 AND state <> 'idle'`,
+      [world.schema],
+    );
     expect(idle).toEqual([]);
   };
 
@@ -68,45 +77,69 @@ describe.each(versions)('a connection that is lost, %s', (_name, orm) => {
         if (n % 2 === 0) await world.other.query('SELECT pg_terminate_backend($1)', [row!.pid]);
         if (n % 4 === 0) await new Promise((resolve) => setTimeout(resolve, 20));
       });
-      written += await work.then(() => 1, () => 0);
+      written += await work.then(
+        () => 1,
+        () => 0,
+      );
     }
     expect(await world.effectNames()).toHaveLength(written);
     expect(written).toBe(5);
     await expectWholePool();
   });
 
-  it.each([['lost', 0], ['answer lost', 1]] as const)('F05 COMMIT %s: the outcome is unknown, and the claim of the next attempt decides', async (fault, done) => {
-    const transaction = await world.open('e1');
-    await transaction.within(() => world.effects.insert({ name: 'a' }));
-    proxy.arm(fault);
-    const error = await rejection(transaction.commit());
-    expect(error).toMatchObject({ code: 'COMMIT_UNKNOWN', retryable: true });
-    expect(error.message).toContain("consumer 'test', orders-0@e1");
-    expect(transaction.phase).toBe('unknown');
+  it.each([
+    ['lost', 0],
+    ['answer lost', 1],
+  ] as const)(
+    'F05 COMMIT %s: the outcome is unknown, and the claim of the next attempt decides',
+    async (fault, done) => {
+      const transaction = await world.open('e1');
+      await transaction.within(() => world.effects.insert({ name: 'a' }));
+      proxy.arm(fault);
+      const error = await rejection(transaction.commit());
+      expect(error).toMatchObject({ code: 'COMMIT_UNKNOWN', retryable: true });
+      expect(error.message).toContain("consumer 'test', orders-0@e1");
+      expect(transaction.phase).toBe('unknown');
 
-    const next = await world.open('e1');
-    expect(next.claimed).toHaveLength(1 - done);
-    if (next.claimed.length > 0) await next.within(() => world.effects.insert({ name: 'a' }));
-    await next.commit();
-    expect([await world.effectNames(), await world.claimIds()]).toEqual([['a'], ['e1']]);
-    await expectWholePool();
-  });
+      const next = await world.open('e1');
+      expect(next.claimed).toHaveLength(1 - done);
+      if (next.claimed.length > 0) await next.within(() => world.effects.insert({ name: 'a' }));
+      await next.commit();
+      expect([await world.effectNames(), await world.claimIds()]).toEqual([['a'], ['e1']]);
+      await expectWholePool();
+    },
+  );
 
   it('F05 run() tells an unknown outcome from a failure', async () => {
     proxy.arm('answer lost');
-    expect(await rejection(world.scope.run(() => world.effects.insert({ name: 'a' })))).toMatchObject({ code: 'COMMIT_UNKNOWN' });
+    expect(await rejection(world.scope.run(() => world.effects.insert({ name: 'a' })))).toMatchObject({
+      code: 'COMMIT_UNKNOWN',
+    });
     expect(await world.effectNames()).toEqual(['a']);
   });
 
   it('F23 57P01 during COMMIT is an unknown outcome', async () => {
     await world.other.query(`CREATE TABLE slow (id int)`);
-    await world.other.query(`CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(30); RETURN NULL; END $$`);
-    await world.other.query(`CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON slow DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait()`);
+    await world.other.query(
+      `CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(30); RETURN NULL; END $$`,
+    );
+    await world.other.query(
+      `CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON slow DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait()`,
+    );
     const transaction = await world.open('e1');
     const pid = await backend(transaction);
     await transaction.within(() => world.dataSource.query('INSERT INTO slow VALUES (1)'));
     const commit = rejection(transaction.commit());
-    await until(async () => (await world.other.query<unknown[]>(`SELECT 1 FROM pg_stat_activity WHERE pid = $1 AND query = 'COMMIT' AND state = 'active'`, [pid])).length > 0, { what: 'COMMIT to run' });
+    await until(
+      async () =>
+        (
+          await world.other.query<unknown[]>(
+            `SELECT 1 FROM pg_stat_activity WHERE pid = $1 AND query = 'COMMIT' AND state = 'active'`,
+            [pid],
+          )
+        ).length > 0,
+      { what: 'COMMIT to run' },
+    );
     await terminate(pid);
     expect(await commit).toMatchObject({ code: 'COMMIT_UNKNOWN', cause: { code: '57P01' } });
     await expectWholePool();
@@ -114,13 +147,26 @@ describe.each(versions)('a connection that is lost, %s', (_name, orm) => {
 
   it('a COMMIT that is cancelled is a definite failure', async () => {
     await world.other.query(`CREATE TABLE slow (id int)`);
-    await world.other.query(`CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(30); RETURN NULL; END $$`);
-    await world.other.query(`CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON slow DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait()`);
+    await world.other.query(
+      `CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(30); RETURN NULL; END $$`,
+    );
+    await world.other.query(
+      `CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON slow DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait()`,
+    );
     const transaction = await world.open('e1');
     const pid = await backend(transaction);
     await transaction.within(() => world.dataSource.query('INSERT INTO slow VALUES (1)'));
     const commit = rejection(transaction.commit());
-    await until(async () => (await world.other.query<unknown[]>(`SELECT 1 FROM pg_stat_activity WHERE pid = $1 AND query = 'COMMIT' AND state = 'active'`, [pid])).length > 0, { what: 'COMMIT to run' });
+    await until(
+      async () =>
+        (
+          await world.other.query<unknown[]>(
+            `SELECT 1 FROM pg_stat_activity WHERE pid = $1 AND query = 'COMMIT' AND state = 'active'`,
+            [pid],
+          )
+        ).length > 0,
+      { what: 'COMMIT to run' },
+    );
     await world.other.query('SELECT pg_cancel_backend($1)', [pid]);
     expect(await commit).toMatchObject({ code: '57014' });
     expect(transaction.phase).toBe('rolled back');
@@ -135,11 +181,23 @@ describe.each(versions)('a connection that is lost, %s', (_name, orm) => {
     transaction.destroy(reason);
     expect(transaction.phase).toBe('destroyed');
     expect(await work).toMatchObject({ driverError: { code: 'TRANSACTION_ENDED', cause: reason } });
-    expect(await transaction.within(() => rejection(world.effects.insert({ name: 'b' })))).toMatchObject({ code: 'TRANSACTION_ENDED', cause: reason });
+    expect(await transaction.within(() => rejection(world.effects.insert({ name: 'b' })))).toMatchObject({
+      code: 'TRANSACTION_ENDED',
+      cause: reason,
+    });
     expect(await rejection(transaction.commit())).toMatchObject({ code: 'TRANSACTION_ENDED', cause: reason });
     await transaction.rollback();
     expect(transaction.phase).toBe('destroyed');
-    await until(async () => (await world.other.query<unknown[]>(`SELECT 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep(30)%' AND pid <> pg_backend_pid() AND application_name = $1`, [world.schema])).length === 0, { what: 'the end of the statement on the server' });
+    await until(
+      async () =>
+        (
+          await world.other.query<unknown[]>(
+            `SELECT 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep(30)%' AND pid <> pg_backend_pid() AND application_name = $1`,
+            [world.schema],
+          )
+        ).length === 0,
+      { what: 'the end of the statement on the server' },
+    );
     await expectWholePool();
     expect(await world.claimIds()).toEqual([]);
   });
@@ -191,7 +249,9 @@ describe.each(versions)('a connection that is lost, %s', (_name, orm) => {
     const transaction = await world.open('e1');
     await transaction.within(() => world.effects.insert({ name: 'a' }));
     await transaction.manager.queryRunner!.release();
-    expect(await transaction.within(() => rejection(world.effects.insert({ name: 'b' })))).toMatchObject({ code: 'TRANSACTION_ABORTED' });
+    expect(await transaction.within(() => rejection(world.effects.insert({ name: 'b' })))).toMatchObject({
+      code: 'TRANSACTION_ABORTED',
+    });
     expect(await rejection(transaction.commit())).toMatchObject({ code: 'TRANSACTION_ABORTED' });
     await transaction.manager.queryRunner!.release();
     expect(await world.effectNames()).toEqual([]);
@@ -201,7 +261,9 @@ describe.each(versions)('a connection that is lost, %s', (_name, orm) => {
   it('a DataSource destroyed under an open transaction loses it, and does not hang', async () => {
     const transaction = await world.open('e1');
     await world.dataSource.destroy();
-    expect(await transaction.within(() => rejection(world.effects.insert({ name: 'b' })))).toMatchObject({ code: 'TRANSACTION_ABORTED' });
+    expect(await transaction.within(() => rejection(world.effects.insert({ name: 'b' })))).toMatchObject({
+      code: 'TRANSACTION_ABORTED',
+    });
     expect(await rejection(transaction.commit())).toMatchObject({ code: 'TRANSACTION_ABORTED' });
     await world.dataSource.initialize();
     expect(await world.claimIds()).toEqual([]);

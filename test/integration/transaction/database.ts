@@ -1,20 +1,14 @@
 import { randomBytes } from 'node:crypto';
-import * as orm1 from 'typeorm';
 import type { DataSource, DataSourceOptions, Repository } from 'typeorm';
-import * as orm03 from 'typeorm-03';
 import { afterAll, afterEach, beforeAll, beforeEach } from 'vitest';
 import type { IdempotencyEvent } from '#src/shared/events.js';
 import type { OpenTransaction } from '#src/transaction/open-transaction.js';
 import { TransactionScope } from '#src/transaction/transaction-scope.js';
 import { startEmbeddedPostgres } from '../../services/services.js';
+import { CLAIM, CLAIM_TABLE, effectEntity, forgetDecorators } from './fixtures.js';
+import type { Orm } from './typeorm-versions.js';
 
-export type Orm = typeof orm1;
-
-/** Both TypeORM majors, the same code on each. */
-export const versions: [name: string, orm: Orm][] = [
-  ['TypeORM 1.x', orm1],
-  ['TypeORM 0.3', orm03 as unknown as Orm],
-];
+export { versions, type Orm } from './typeorm-versions.js';
 
 /** The server of DATABASE_URL, or one of its own for this file. */
 export function useDatabase(): { readonly url: string } {
@@ -29,9 +23,6 @@ export function useDatabase(): { readonly url: string } {
   afterAll(() => state.stop());
   return state;
 }
-
-export const CLAIM_TABLE = `CREATE TABLE claims (consumer text NOT NULL, event_id text NOT NULL, PRIMARY KEY (consumer, event_id))`;
-const CLAIM = `INSERT INTO claims (consumer, event_id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING event_id`;
 
 export interface World {
   readonly orm: Orm;
@@ -71,14 +62,22 @@ export function useWorld(orm: Orm, database: { readonly url: string }, options: 
   return world;
 }
 
-async function makeWorld(world: { -readonly [K in keyof World]: World[K] }, orm: Orm, url: string, options: WorldOptions): Promise<void> {
-  // Both TypeORMs keep what decorators say in one global; a storage of the other version lacks methods.
-  delete (globalThis as { typeormMetadataArgsStorage?: unknown }).typeormMetadataArgsStorage;
+async function makeWorld(
+  world: { -readonly [K in keyof World]: World[K] },
+  orm: Orm,
+  url: string,
+  options: WorldOptions,
+): Promise<void> {
+  forgetDecorators();
   const schema = `tx_${randomBytes(6).toString('hex')}`;
   const Effect = effectEntity(orm);
   const common = { type: 'postgres', url, schema, installExtensions: false } as const;
   const session = { options: `-c search_path=${schema}`, ...options.extra };
-  const other = await new orm.DataSource({ ...common, poolSize: 3, extra: { ...session, application_name: `${schema}-other` } }).initialize();
+  const other = await new orm.DataSource({
+    ...common,
+    poolSize: 3,
+    extra: { ...session, application_name: `${schema}-other` },
+  }).initialize();
   await other.query(`CREATE SCHEMA "${schema}"`);
   await other.query(CLAIM_TABLE);
   const dataSource = await new orm.DataSource({
@@ -90,13 +89,26 @@ async function makeWorld(world: { -readonly [K in keyof World]: World[K] }, orm:
     subscribers: (options.subscribers?.(orm) ?? []) as never[],
   }).initialize();
   const events: IdempotencyEvent[] = [];
-  const scope = new TransactionScope(dataSource, { preparedStatements: options.preparedStatements ?? true, emit: (event) => events.push(event) });
+  const scope = new TransactionScope(dataSource, {
+    preparedStatements: options.preparedStatements ?? true,
+    emit: (event) => events.push(event),
+  });
   scope.install();
   Object.assign(world, {
-    orm, dataSource, scope, schema, events, other,
+    orm,
+    dataSource,
+    scope,
+    schema,
+    events,
+    other,
     effects: dataSource.getRepository(Effect),
     open: (eventId = 'e1', change = {}) =>
-      scope.open({ owner: `consumer 'test', orders-0@${eventId}`, isolation: 'READ COMMITTED', claim: { text: CLAIM, values: ['test', eventId], lockTimeoutMs: 2000 }, ...change }),
+      scope.open({
+        owner: `consumer 'test', orders-0@${eventId}`,
+        isolation: 'READ COMMITTED',
+        claim: { text: CLAIM, values: ['test', eventId], lockTimeoutMs: 2000 },
+        ...change,
+      }),
     effectNames: async () => names(await other.query(`SELECT name FROM effect ORDER BY name`)),
     claimIds: async () => names(await other.query(`SELECT event_id AS name FROM claims ORDER BY event_id`)),
   } satisfies Partial<World>);
@@ -104,15 +116,6 @@ async function makeWorld(world: { -readonly [K in keyof World]: World[K] }, orm:
 
 function names(rows: { name: string }[]): string[] {
   return rows.map((row) => row.name);
-}
-
-export function effectEntity(orm: Orm) {
-  @orm.Entity({ name: 'effect' })
-  class Effect {
-    @orm.PrimaryGeneratedColumn() id!: number;
-    @orm.Column('text') name!: string;
-  }
-  return Effect;
 }
 
 /** What a promise rejected with; a promise that resolves is a failure. */
@@ -126,7 +129,7 @@ export async function rejection(promise: Promise<unknown>): Promise<Error & { co
 }
 
 /** A gate for tests that let two pieces of work meet. */
-export function latch(): { readonly opened: Promise<void>; open(): void } {
+export function latch(): { readonly opened: Promise<void>; readonly open: () => void } {
   let open = (): void => undefined;
   const opened = new Promise<void>((resolve) => (open = resolve));
   return { opened, open };

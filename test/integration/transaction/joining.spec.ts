@@ -1,7 +1,8 @@
 import type { DataSource, Repository } from 'typeorm';
 import { describe, expect, it } from 'vitest';
 import { TransactionScope } from '#src/transaction/transaction-scope.js';
-import { effectEntity, rejection, useDatabase, useWorld, versions, type Orm } from './database.js';
+import { rejection, useDatabase, useWorld, versions, type Orm } from './database.js';
+import { effectEntity } from './fixtures.js';
 
 const database = useDatabase();
 
@@ -29,8 +30,10 @@ function tree(orm: Orm) {
 
 describe.each(versions)('what joins a transaction, %s', (_name, orm) => {
   const world = useWorld(orm, database, { entities: (o) => [activeRecord(o), tree(o)] as never[] });
-  const Note = () => world.dataSource.entityMetadatas.find((each) => each.name === 'Note')!.target as ReturnType<typeof activeRecord>;
-  const Node = () => world.dataSource.entityMetadatas.find((each) => each.name === 'Node')!.target as ReturnType<typeof tree>;
+  const Note = () =>
+    world.dataSource.entityMetadatas.find((each) => each.name === 'Note')!.target as ReturnType<typeof activeRecord>;
+  const Node = () =>
+    world.dataSource.entityMetadatas.find((each) => each.name === 'Node')!.target as ReturnType<typeof tree>;
 
   /** Runs the work in a transaction that is rolled back, and says what is left in each table: nothing, if all of it joined. */
   async function leftAfterRollback(work: () => Promise<unknown>): Promise<number> {
@@ -50,23 +53,55 @@ describe.each(versions)('what joins a transaction, %s', (_name, orm) => {
     ['repository.upsert', () => world.effects.upsert({ id: 7, name: 'a' }, ['id'])],
     ['repository.query', () => world.effects.query(`INSERT INTO effect (name) VALUES ('a')`)],
     ['a repository query builder', () => world.effects.createQueryBuilder().insert().values({ name: 'a' }).execute()],
-    ['a custom repository', () => world.effects.extend({ add(this: Repository<{ name: string }>) { return this.insert({ name: 'a' }); } }).add()],
+    [
+      'a custom repository',
+      () =>
+        world.effects
+          .extend({
+            add(this: Repository<{ name: string }>) {
+              return this.insert({ name: 'a' });
+            },
+          })
+          .add(),
+    ],
     ['manager.withRepository', () => world.dataSource.manager.withRepository(world.effects).save({ name: 'a' })],
     ['dataSource.manager', () => world.dataSource.manager.insert('effect', { name: 'a' })],
     ['dataSource.query', () => world.dataSource.query(`INSERT INTO effect (name) VALUES ($1)`, ['a'])],
     ['dataSource.sql', () => world.dataSource.sql`INSERT INTO effect (name) VALUES (${'a'})`],
-    ['dataSource.createQueryBuilder()', () => world.dataSource.createQueryBuilder().insert().into('effect').values({ name: 'a' }).execute()],
-    ['dataSource.createQueryBuilder(entity, alias)', () => world.dataSource.createQueryBuilder('effect', 'e').insert().values({ name: 'a' }).execute()],
-    ['manager.createQueryBuilder', () => world.dataSource.manager.createQueryBuilder().insert().into('effect').values({ name: 'a' }).execute()],
-    ['dataSource.transaction', () => world.dataSource.transaction((manager) => manager.insert('effect', { name: 'a' }))],
-    ['manager.clear', async () => { await world.effects.insert({ name: 'a' }); await world.effects.clear(); await world.effects.insert({ name: 'b' }); }],
+    [
+      'dataSource.createQueryBuilder()',
+      () => world.dataSource.createQueryBuilder().insert().into('effect').values({ name: 'a' }).execute(),
+    ],
+    [
+      'dataSource.createQueryBuilder(entity, alias)',
+      () => world.dataSource.createQueryBuilder('effect', 'e').insert().values({ name: 'a' }).execute(),
+    ],
+    [
+      'manager.createQueryBuilder',
+      () => world.dataSource.manager.createQueryBuilder().insert().into('effect').values({ name: 'a' }).execute(),
+    ],
+    [
+      'dataSource.transaction',
+      () => world.dataSource.transaction((manager) => manager.insert('effect', { name: 'a' })),
+    ],
+    [
+      'manager.clear',
+      async () => {
+        await world.effects.insert({ name: 'a' });
+        await world.effects.clear();
+        await world.effects.insert({ name: 'b' });
+      },
+    ],
     ['BaseEntity', () => Note().insert({ id: 1, text: 'a' })],
-    ['a tree repository', async () => {
-      const nodes = world.dataSource.getTreeRepository(Node());
-      const parent = await nodes.save({ id: 1 });
-      await nodes.save({ id: 2, parent });
-      expect((await nodes.findTrees())[0]?.children).toHaveLength(1);
-    }],
+    [
+      'a tree repository',
+      async () => {
+        const nodes = world.dataSource.getTreeRepository(Node());
+        const parent = await nodes.save({ id: 1 });
+        await nodes.save({ id: 2, parent });
+        expect((await nodes.findTrees())[0]?.children).toHaveLength(1);
+      },
+    ],
     ['the manager of active', () => world.scope.active!.insert('effect', { name: 'a' })],
   ];
   it.each(writers)('%s joins', async (_what, write) => {
@@ -80,6 +115,17 @@ describe.each(versions)('what joins a transaction, %s', (_name, orm) => {
       expect(await world.effects.find()).toHaveLength(1);
       expect(await world.effectNames()).toEqual([]);
     });
+  });
+
+  it('B10 as many transactions as the pool has connections all finish: nothing in them takes another one', async () => {
+    const work = Array.from({ length: 4 }, (_, n) => async () => {
+      await world.effects.save({ name: `n${n}` });
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      await world.dataSource.transaction(() => world.effects.createQueryBuilder('e').getMany());
+      await world.dataSource.query('SELECT 1');
+    });
+    await Promise.all(work.map((each) => world.scope.run(each)));
+    expect(await world.effectNames()).toEqual(['n0', 'n1', 'n2', 'n3']);
   });
 
   it('run() inside a transaction joins it as a savepoint', async () => {
@@ -114,7 +160,9 @@ describe.each(versions)('what joins a transaction, %s', (_name, orm) => {
     await transaction.within(async () => {
       await world.effects.insert({ name: 'inside' });
       await world.scope.escape(() => world.effects.insert({ name: 'outside' }));
-      await world.scope.escape(() => world.dataSource.transaction((manager) => manager.insert('effect', { name: 'outside too' })));
+      await world.scope.escape(() =>
+        world.dataSource.transaction((manager) => manager.insert('effect', { name: 'outside too' })),
+      );
     });
     await transaction.rollback();
     expect(await world.effectNames()).toEqual(['outside', 'outside too']);
@@ -130,7 +178,9 @@ describe.each(versions)('what joins a transaction, %s', (_name, orm) => {
     });
     await transaction.rollback();
     expect(await world.effectNames()).toEqual(['own']);
-    expect(world.events).toEqual([expect.objectContaining({ name: 'escaped', owner: expect.stringContaining('orders-0@e1') as string })]);
+    expect(world.events).toEqual([
+      expect.objectContaining({ name: 'escaped', owner: expect.stringContaining('orders-0@e1') as string }),
+    ]);
   });
 
   it('a query builder made outside and run inside is independent and reported as an escape', async () => {
@@ -148,7 +198,9 @@ describe.each(versions)('what joins a transaction, %s', (_name, orm) => {
     expect(await world.dataSource.getRepository(FirstSeen).createQueryBuilder('n').getCount()).toBe(1);
     expect(await world.dataSource.getTreeRepository(FirstSeen).createQueryBuilder('n').getCount()).toBe(1);
     const transaction = await world.open();
-    await transaction.within(() => world.dataSource.getRepository(FirstSeen).createQueryBuilder().insert().values({ id: 2 }).execute());
+    await transaction.within(() =>
+      world.dataSource.getRepository(FirstSeen).createQueryBuilder().insert().values({ id: 2 }).execute(),
+    );
     await transaction.rollback();
     expect(await world.dataSource.getRepository(FirstSeen).count()).toBe(1);
   });
@@ -184,12 +236,21 @@ describe.each(versions)('what joins a transaction, %s', (_name, orm) => {
     await rejection(failing);
     expect(await world.effectNames()).toEqual(['a']);
     second.uninstall();
+    expect(Object.hasOwn(world.dataSource, 'query')).toBe(false);
   });
 
   it('uninstall() leaves the DataSource as it was found', async () => {
     world.scope.uninstall();
     for (const object of [world.dataSource, world.dataSource.manager]) {
-      for (const name of ['query', 'createQueryBuilder', 'createQueryRunner', 'queryRunner', 'transaction', 'getRepository', 'getTreeRepository']) {
+      for (const name of [
+        'query',
+        'createQueryBuilder',
+        'createQueryRunner',
+        'queryRunner',
+        'transaction',
+        'getRepository',
+        'getTreeRepository',
+      ]) {
         expect(Object.hasOwn(object, name), name).toBe(false);
       }
     }
@@ -208,7 +269,11 @@ describe.each(versions)('what joins a transaction, %s', (_name, orm) => {
     const Effect = effectEntity(orm);
     const url = database.url;
     const replicated: DataSource = await new orm.DataSource({
-      type: 'postgres', schema: world.schema, installExtensions: false, entities: [Effect], extra: { options: `-c search_path=${world.schema}` },
+      type: 'postgres',
+      schema: world.schema,
+      installExtensions: false,
+      entities: [Effect],
+      extra: { options: `-c search_path=${world.schema}` },
       replication: { master: { url }, slaves: [{ url }], defaultMode: 'slave' },
     }).initialize();
     const scope = new TransactionScope(replicated, { preparedStatements: true, emit: () => undefined });
@@ -242,18 +307,28 @@ describe.each(versions)('what joins a transaction, %s', (_name, orm) => {
       const late: Promise<Error>[] = [];
       await world.dataSource.transaction(async (manager) => {
         await world.scope.join(manager, async () => {
-          late.push(new Promise((resolve) => setTimeout(resolve, 20)).then(() => rejection(world.effects.insert({ name: 'late' }))));
+          late.push(
+            new Promise((resolve) => setTimeout(resolve, 20)).then(() =>
+              rejection(world.effects.insert({ name: 'late' })),
+            ),
+          );
         });
         await Promise.all(late);
       });
-      expect((await Promise.all(late)).map((error) => (error as { code?: string }).code)).toEqual(['TRANSACTION_ENDED']);
+      expect((await Promise.all(late)).map((error) => (error as { code?: string }).code)).toEqual([
+        'TRANSACTION_ENDED',
+      ]);
       expect(await world.effectNames()).toEqual([]);
     });
 
     it('refuses a manager that is in no open transaction', async () => {
-      expect(await rejection(world.scope.join(world.dataSource.manager, async () => undefined))).toMatchObject({ code: 'OUTSIDE_TRANSACTION' });
+      expect(await rejection(world.scope.join(world.dataSource.manager, async () => undefined))).toMatchObject({
+        code: 'OUTSIDE_TRANSACTION',
+      });
       const runner = world.dataSource.createQueryRunner();
-      expect(await rejection(world.scope.join(runner.manager, async () => undefined))).toMatchObject({ code: 'OUTSIDE_TRANSACTION' });
+      expect(await rejection(world.scope.join(runner.manager, async () => undefined))).toMatchObject({
+        code: 'OUTSIDE_TRANSACTION',
+      });
       await runner.release();
     });
 
@@ -262,7 +337,9 @@ describe.each(versions)('what joins a transaction, %s', (_name, orm) => {
       await world.scope.join(transaction.manager, () => world.effects.insert({ name: 'a' }));
       await transaction.rollback();
       expect(await world.effectNames()).toEqual([]);
-      expect(await rejection(world.scope.join(transaction.manager, () => world.effects.insert({ name: 'b' })))).toMatchObject({ code: 'TRANSACTION_ENDED' });
+      expect(
+        await rejection(world.scope.join(transaction.manager, () => world.effects.insert({ name: 'b' }))),
+      ).toMatchObject({ code: 'TRANSACTION_ENDED' });
     });
   });
 });

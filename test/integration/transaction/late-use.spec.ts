@@ -24,7 +24,10 @@ describe.each(versions)('work that comes too late, %s', (_name, orm) => {
   const world = useWorld(orm, database, { entities: (o) => lazy(o) as never[] });
 
   const connections = async (): Promise<number> => {
-    const [row] = await world.other.query<{ n: number }[]>(`SELECT count(*)::int AS n FROM pg_stat_activity WHERE application_name = $1`, [world.schema]);
+    const [row] = await world.other.query<{ n: number }[]>(
+      `SELECT count(*)::int AS n FROM pg_stat_activity WHERE application_name = $1`,
+      [world.schema],
+    );
     return row!.n;
   };
 
@@ -34,10 +37,20 @@ describe.each(versions)('work that comes too late, %s', (_name, orm) => {
     ['the manager it was given', (manager) => manager.insert('effect', { name: 'late' })],
     ['a query of that manager', (manager) => manager.query(`INSERT INTO effect (name) VALUES ('late')`)],
     ['dataSource.query', () => world.dataSource.query(`INSERT INTO effect (name) VALUES ('late')`)],
-    ['a query builder', () => world.dataSource.createQueryBuilder().insert().into('effect').values({ name: 'late' }).execute()],
+    [
+      'a query builder',
+      () => world.dataSource.createQueryBuilder().insert().into('effect').values({ name: 'late' }).execute(),
+    ],
     ['a repository of that manager', (manager) => manager.getRepository('effect').save({ name: 'late' })],
-    ['dataSource.transaction', () => world.dataSource.transaction((manager) => manager.insert('effect', { name: 'late' }))],
+    [
+      'dataSource.transaction',
+      () => world.dataSource.transaction((manager) => manager.insert('effect', { name: 'late' })),
+    ],
     ['TransactionScope.run', () => world.scope.run(() => world.effects.insert({ name: 'late' }))],
+    [
+      'a stream of its query runner',
+      (manager) => manager.queryRunner!.stream(`INSERT INTO effect (name) VALUES ('late')`),
+    ],
     ['its query runner', (manager) => manager.queryRunner!.query(`INSERT INTO effect (name) VALUES ('late')`)],
     ['startTransaction() of its query runner', (manager) => manager.queryRunner!.startTransaction()],
   ];
@@ -47,7 +60,10 @@ describe.each(versions)('work that comes too late, %s', (_name, orm) => {
     const late = transaction.within(() => AsyncResource.bind(() => rejection(write(transaction.manager))));
     await transaction.commit();
     const before = await connections();
-    expect(await late()).toMatchObject({ code: 'TRANSACTION_ENDED', message: expect.stringContaining("consumer 'test', orders-0@e1") as string });
+    expect(await late()).toMatchObject({
+      code: 'TRANSACTION_ENDED',
+      message: expect.stringContaining("consumer 'test', orders-0@e1") as string,
+    });
     expect(await connections()).toBe(before);
     expect(await world.effectNames()).toEqual([]);
   });
@@ -62,11 +78,22 @@ describe.each(versions)('work that comes too late, %s', (_name, orm) => {
 
   it('the connection itself is refused, in each form of query()', async () => {
     const transaction = await world.open('e1');
-    const client = (await transaction.manager.queryRunner!.connect()) as { query(...form: unknown[]): Promise<unknown> };
+    const client = (await transaction.manager.queryRunner!.connect()) as {
+      query(...form: unknown[]): Promise<unknown>;
+    };
     await transaction.rollback();
     const text = `INSERT INTO effect (name) VALUES ('late')`;
-    const byCallback = (...form: unknown[]) => new Promise<unknown>((resolve) => void client.query(...form, (error: unknown) => resolve(error)));
-    const submitted = new Promise((resolve) => void client.query({ text, submit: () => undefined, handleReadyForQuery: () => undefined, handleError: resolve }));
+    const byCallback = (...form: unknown[]) =>
+      new Promise<unknown>((resolve) => void client.query(...form, (error: unknown) => resolve(error)));
+    const submitted = new Promise(
+      (resolve) =>
+        void client.query({
+          text,
+          submit: () => undefined,
+          handleReadyForQuery: () => undefined,
+          handleError: resolve,
+        }),
+    );
     const errors = [
       await rejection(client.query(text)),
       await rejection(client.query(`INSERT INTO effect (name) VALUES ($1)`, ['late'])),
@@ -85,12 +112,42 @@ describe.each(versions)('work that comes too late, %s', (_name, orm) => {
     ['insert', (fail) => void world.effects.insert({ name: 'late' }).catch(fail)],
     ['query', (fail) => void world.dataSource.query(`INSERT INTO effect (name) VALUES ('late')`).catch(fail)],
     ['several inserts', (fail) => ['x', 'y'].forEach((name) => void world.effects.insert({ name }).catch(fail))],
-    ['a nested transaction', (fail) => void world.dataSource.transaction((m) => m.insert('effect', { name: 'late' })).catch(fail)],
-    ['a chain of statements', (fail) => void world.effects.save({ name: 'x' }).then(() => world.effects.save({ name: 'y' })).catch(fail)],
+    [
+      'a nested transaction',
+      (fail) => void world.dataSource.transaction((m) => m.insert('effect', { name: 'late' })).catch(fail),
+    ],
+    [
+      'a chain of statements',
+      (fail) =>
+        void world.effects
+          .save({ name: 'x' })
+          .then(() => world.effects.save({ name: 'y' }))
+          .catch(fail),
+    ],
   ])('B45 F30 an un-awaited %s fails the attempt, and nothing is written', async (_what, start) => {
     const transaction = await world.open('e1');
     transaction.within(() => start(() => undefined));
-    expect(await rejection(transaction.commit())).toMatchObject({ code: 'QUERY_IN_FLIGHT', message: expect.stringContaining('orders-0@e1') as string });
+    expect(await rejection(transaction.commit())).toMatchObject({
+      code: 'QUERY_IN_FLIGHT',
+      message: expect.stringContaining('orders-0@e1') as string,
+    });
+    expect([await world.effectNames(), await world.claimIds()]).toEqual([[], []]);
+  });
+
+  it('B45 F30 an un-awaited nested transaction that is idle when the work has settled fails the attempt', async () => {
+    const transaction = await world.open('e1');
+    const idle = latch();
+    await transaction.within(async () => {
+      void world.dataSource
+        .transaction(async (manager) => {
+          await manager.insert('effect', { name: 'half' });
+          idle.open();
+          await new Promise((resolve) => setTimeout(resolve, 50));
+        })
+        .catch(() => undefined);
+      await idle.opened;
+    });
+    expect(await rejection(transaction.commit())).toMatchObject({ code: 'QUERY_IN_FLIGHT' });
     expect([await world.effectNames(), await world.claimIds()]).toEqual([[], []]);
   });
 
@@ -109,7 +166,11 @@ describe.each(versions)('work that comes too late, %s', (_name, orm) => {
 
   it('B45 a statement that a timer issues after the end writes nothing, and the process goes on', async () => {
     const transaction = await world.open('e1');
-    const late = transaction.within(() => new Promise((resolve) => setTimeout(resolve, 50)).then(() => rejection(transaction.manager.query(`INSERT INTO effect (name) VALUES ('late')`))));
+    const late = transaction.within(() =>
+      new Promise((resolve) => setTimeout(resolve, 50)).then(() =>
+        rejection(transaction.manager.query(`INSERT INTO effect (name) VALUES ('late')`)),
+      ),
+    );
     await transaction.commit();
     expect(await late).toMatchObject({ code: 'TRANSACTION_ENDED' });
     expect([await world.effectNames(), await world.claimIds()]).toEqual([[], ['e1']]);
@@ -118,8 +179,18 @@ describe.each(versions)('work that comes too late, %s', (_name, orm) => {
   it('B61 a listener that runs on in the context of an ended transaction is refused; in escape() it works', async () => {
     const emitter = new EventEmitter();
     const outcomes: Promise<unknown>[] = [];
-    emitter.on('x', () => outcomes.push(new Promise((resolve) => setTimeout(resolve, 30)).then(() => rejection(world.effects.insert({ name: 'late' })))));
-    emitter.on('x', () => outcomes.push(world.scope.escape(() => new Promise((resolve) => setTimeout(resolve, 30)).then(() => world.effects.insert({ name: 'free' })))));
+    emitter.on('x', () =>
+      outcomes.push(
+        new Promise((resolve) => setTimeout(resolve, 30)).then(() => rejection(world.effects.insert({ name: 'late' }))),
+      ),
+    );
+    emitter.on('x', () =>
+      outcomes.push(
+        world.scope.escape(() =>
+          new Promise((resolve) => setTimeout(resolve, 30)).then(() => world.effects.insert({ name: 'free' })),
+        ),
+      ),
+    );
     const transaction = await world.open('e1');
     transaction.within(() => emitter.emit('x'));
     await transaction.commit();
@@ -139,7 +210,8 @@ describe.each(versions)('work that comes too late, %s', (_name, orm) => {
   });
 
   it('B61 100 transactions at once do not see one another', async () => {
-    const txid = async (): Promise<string> => (await world.dataSource.query<{ id: string }[]>('SELECT txid_current()::text AS id'))[0]!.id;
+    const txid = async (): Promise<string> =>
+      (await world.dataSource.query<{ id: string }[]>('SELECT txid_current()::text AS id'))[0]!.id;
     const ids = await Promise.all(
       Array.from({ length: 100 }, (_, n) =>
         world.scope.run(async () => {

@@ -35,7 +35,11 @@ describe.each(versions)('nested transactions, %s', (_name, orm) => {
 
   it('B46 a plain statement beside a savepoint that fails is written', async () => {
     await world.scope.run(async () => {
-      await Promise.all([caught(nested('undone', true)), world.effects.insert({ name: 'beside' }), world.dataSource.query(`INSERT INTO effect (name) VALUES ('query')`)]);
+      await Promise.all([
+        caught(nested('undone', true)),
+        world.effects.insert({ name: 'beside' }),
+        world.dataSource.query(`INSERT INTO effect (name) VALUES ('query')`),
+      ]);
     });
     expect(await world.effectNames()).toEqual(['beside', 'query']);
   });
@@ -44,10 +48,16 @@ describe.each(versions)('nested transactions, %s', (_name, orm) => {
     await world.scope.run(() =>
       Promise.all(
         ['a', 'b', 'c'].map((name) =>
-          world.dataSource.transaction(async () => {
-            await Promise.all([caught(nested(`${name}1`, true)), nested(`${name}2`), world.effects.insert({ name: `${name}0` })]);
-            if (name === 'b') throw new Error('b');
-          }).catch(() => undefined),
+          world.dataSource
+            .transaction(async () => {
+              await Promise.all([
+                caught(nested(`${name}1`, true)),
+                nested(`${name}2`),
+                world.effects.insert({ name: `${name}0` }),
+              ]);
+              if (name === 'b') throw new Error('b');
+            })
+            .catch(() => undefined),
         ),
       ),
     );
@@ -57,7 +67,9 @@ describe.each(versions)('nested transactions, %s', (_name, orm) => {
   it('B46 when one inner fails its outer is undone as a whole, though the sibling still runs', async () => {
     await world.scope.run(async () => {
       await world.effects.insert({ name: 'kept' });
-      const outer = world.dataSource.transaction(() => Promise.all([nested('x', true), nested('y'), world.effects.insert({ name: 'z' })]));
+      const outer = world.dataSource.transaction(() =>
+        Promise.all([nested('x', true), nested('y'), world.effects.insert({ name: 'z' })]),
+      );
       expect((await rejection(outer)).message).toBe('x failed');
       await world.effects.insert({ name: 'kept too' });
     });
@@ -79,12 +91,16 @@ describe.each(versions)('nested transactions, %s', (_name, orm) => {
           }
           const fails = random() < 0.4;
           const inner: string[] = [];
-          const branches = (m: EntityManager) => grow(() => (random() < 0.5 ? m : world.dataSource.manager), depth - 1, inner);
+          const branches = (m: EntityManager) =>
+            grow(() => (random() < 0.5 ? m : world.dataSource.manager), depth - 1, inner);
           const work = world.dataSource.transaction(async (m) => {
             await Promise.all(branches(m));
             if (fails) throw new Error('undo');
           });
-          return work.then(() => void into.push(...inner), () => undefined);
+          return work.then(
+            () => void into.push(...inner),
+            () => undefined,
+          );
         });
       await world.other.query('TRUNCATE effect');
       await world.scope.run(() => Promise.all(grow(() => world.dataSource.manager, 3, expected)));
@@ -98,7 +114,10 @@ describe.each(versions)('nested transactions, %s', (_name, orm) => {
       await caught(world.dataSource.transaction((manager) => manager.query('SELECT 1/0')));
       await caught(world.dataSource.query(`SELECT 'x'::int`));
     });
-    expect(await rejection(transaction.commit())).toMatchObject({ code: 'TRANSACTION_ABORTED', cause: { code: '22P02' } });
+    expect(await rejection(transaction.commit())).toMatchObject({
+      code: 'TRANSACTION_ABORTED',
+      cause: { code: '22P02' },
+    });
   });
 
   it('B19 a failing statement in a savepoint leaves the transaction usable', async () => {
@@ -181,7 +200,11 @@ describe.each(versions)('nested transactions, %s', (_name, orm) => {
     const late: Promise<unknown>[] = [];
     await transaction.within(async () => {
       await world.dataSource.transaction(async () => {
-        late.push(new Promise((resolve) => setTimeout(resolve, 30)).then(() => rejection(world.effects.insert({ name: 'late' }))));
+        late.push(
+          new Promise((resolve) => setTimeout(resolve, 30)).then(() =>
+            rejection(world.effects.insert({ name: 'late' })),
+          ),
+        );
       });
       await Promise.all(late);
     });
@@ -194,7 +217,11 @@ describe.each(versions)('nested transactions, %s', (_name, orm) => {
     await world.scope.run(async () => {
       const late: Promise<unknown>[] = [];
       const failing = world.dataSource.transaction(async () => {
-        late.push(new Promise((resolve) => setTimeout(resolve, 30)).then(() => rejection(world.effects.insert({ name: 'late' }))));
+        late.push(
+          new Promise((resolve) => setTimeout(resolve, 30)).then(() =>
+            rejection(world.effects.insert({ name: 'late' })),
+          ),
+        );
         throw new Error('undo');
       });
       await caught(failing);
@@ -217,9 +244,27 @@ describe.each(versions)('nested transactions, %s', (_name, orm) => {
 
   it('startTransaction() by hand is refused in favour of dataSource.transaction()', async () => {
     const transaction = await world.open('e1');
-    expect(await rejection(transaction.manager.queryRunner!.startTransaction())).toMatchObject({ code: 'HAND_MADE_COMMIT' });
+    expect(await rejection(transaction.manager.queryRunner!.startTransaction())).toMatchObject({
+      code: 'HAND_MADE_COMMIT',
+    });
     await transaction.rollback();
   });
+
+  it.each(['commitTransaction', 'rollbackTransaction'] as const)(
+    'F31 %s() of the query runner inside a nested transaction is refused, and the transaction cannot be committed',
+    async (step) => {
+      const transaction = await world.open('e1');
+      await transaction.within(async () => {
+        const inner = world.dataSource.transaction(async (manager) => {
+          await manager.insert('effect', { name: 'a' });
+          await manager.queryRunner![step]();
+        });
+        expect(await rejection(inner)).toMatchObject({ code: 'HAND_MADE_COMMIT' });
+      });
+      expect(await rejection(transaction.commit())).toMatchObject({ code: 'HAND_MADE_COMMIT' });
+      expect([await world.effectNames(), await world.claimIds()]).toEqual([[], []]);
+    },
+  );
 
   it('a savepoint that cannot be undone dooms the transaction', async () => {
     const transaction = await world.open('e1');

@@ -1,0 +1,17 @@
+import { IsInt, IsOptional, IsPositive, IsString, IsUUID, Length } from 'class-validator';
+
+/** The body of `POST /orders`. */
+export class NewOrder {
+  /** Given by the client, so that it can send the order again when it got no answer. Default a new one. */
+  @IsOptional()
+  @IsUUID()
+  id?: string;
+
+  @IsString()
+  @Length(1, 100)
+  customer!: string;
+
+  @IsInt()
+  @IsPositive()
+  cents!: number;
+}
