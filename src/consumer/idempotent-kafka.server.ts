@@ -63,6 +63,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
   /** The group in use, postfix included. */
   readonly groupId: string;
   protected override readonly logger = new Logger(IdempotentKafkaServer.name);
+  readonly #noStartHook = this.onProcessingStartHook;
   readonly #registrations: Registration[] = [];
   readonly #paused = new Set<string>();
   #listeningSince: Date | undefined;
@@ -213,21 +214,18 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
 
   async #drain(): Promise<void> {
     await this.#consuming?.end();
+    this.#delivery?.close();
     await this.#replies?.close();
   }
 
-  /** Nest's processing hooks, start and end exactly once each around one delivery, however it ends. */
+  /** Nest's processing hooks, start and end exactly once each around one delivery, however it ends. Free while nobody has set any. */
   #withHooks<T>(context: KafkaContext, work: () => Promise<T>): Promise<T> {
+    if (this.onProcessingStartHook === this.#noStartHook && this.onProcessingEndHook === undefined) return work();
     return new Promise((resolve, reject) => {
-      const run = async () => {
-        try {
-          resolve(await work());
-        } catch (error) {
-          reject(error as Error);
-        } finally {
-          this.onProcessingEndHook?.(this.transportId, context);
-        }
-      };
+      const run = () =>
+        work()
+          .then(resolve, reject)
+          .finally(() => this.onProcessingEndHook?.(this.transportId, context));
       this.onProcessingStartHook(this.transportId, context, run);
     });
   }

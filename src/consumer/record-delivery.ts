@@ -15,6 +15,8 @@ import type { Slots } from './slots.js';
 
 /** How long a killed delivery may take to say how it ended, before the transport stops waiting for it. */
 const GRACE_MS = 1000;
+/** How often running deliveries are compared with their timeouts: one timer for all is cheaper than one for each. */
+const WATCH_MS = 50;
 
 /** The lane a record is delivered for. */
 export interface LaneWork extends TopicPartition {
@@ -35,7 +37,8 @@ export interface RecordDeliveryParts {
 
 interface Running {
   readonly delivery: DeliveryInProgress;
-  /** When its handler's timeout strikes, by performance.now(). */
+  readonly timeoutMs: number;
+  /** When that strikes, by performance.now(). */
   readonly timeoutAt: number;
   kill(error: IdempotencyError): void;
 }
@@ -49,8 +52,11 @@ interface Running {
 export class RecordDelivery {
   readonly #logger = new Logger('IdempotentKafkaServer');
   readonly #running = new Map<LaneWork, Running>();
+  readonly #watch: NodeJS.Timeout;
 
-  constructor(private readonly parts: RecordDeliveryParts) {}
+  constructor(private readonly parts: RecordDeliveryParts) {
+    this.#watch = setInterval(() => this.#killOverdue(), WATCH_MS);
+  }
 
   /** Resolves when the record is final, or with undefined if the lane was interrupted before. Never rejects. */
   async deliver(record: ConsumedRecord, lane: LaneWork): Promise<{ duplicate: boolean } | undefined> {
@@ -82,6 +88,11 @@ export class RecordDelivery {
     for (const running of this.#running.values()) running.kill(error);
   }
 
+  /** Nothing is delivered any more. */
+  close(): void {
+    clearInterval(this.#watch);
+  }
+
   /** How many milliseconds the most overdue delivery is past its handler's timeout; negative while none is. */
   overdueMs(): number {
     return performance.now() - Math.min(Infinity, ...[...this.#running.values()].map(({ timeoutAt }) => timeoutAt));
@@ -100,13 +111,20 @@ export class RecordDelivery {
     lane: LaneWork,
   ): Promise<{ duplicate: boolean } | undefined> {
     const { settings } = handler.profile;
+    const { slots } = this.parts;
     let failed = 0;
     let reruns = 0;
     while (!lane.interrupted.aborted) {
+      if (!slots.tryAcquire()) {
+        await slots.acquire();
+        if (lane.interrupted.aborted) {
+          slots.release(); // the partition was lost while it waited
+          break;
+        }
+      }
       const view = record.view(settings.decode, this.parts.jsonDepth);
       const delivery = new DeliveryInProgress(view, handler.profile.consumer, failed + 1);
-      const report = await this.#inSlot(() => this.#attempt(handler, record, delivery, lane), lane);
-      if (report === undefined) break;
+      const report = await this.#attempt(handler, record, delivery, lane).finally(() => slots.release());
       const step = nextStep(
         report,
         { failed: report.outcome === 'failed' ? failed + 1 : failed, reruns },
@@ -124,15 +142,6 @@ export class RecordDelivery {
     return undefined;
   }
 
-  async #inSlot<T>(work: () => Promise<T>, lane: LaneWork): Promise<T | undefined> {
-    await this.parts.slots.acquire();
-    try {
-      return lane.interrupted.aborted ? undefined : await work();
-    } finally {
-      this.parts.slots.release();
-    }
-  }
-
   /** One delivery. Resolves with how it ended; a handler that does not end is killed at its timeout, and left behind if even that does not end it. */
   #attempt(
     handler: RegisteredHandler,
@@ -145,7 +154,6 @@ export class RecordDelivery {
       let grace: NodeJS.Timeout | undefined;
       const end = (report: DeliveryReport) => {
         delivery.report(report); // what an abandoned handler reports later changes nothing
-        clearTimeout(timer);
         clearTimeout(grace);
         if (this.#running.get(lane)?.delivery === delivery) this.#running.delete(lane);
         resolve(report);
@@ -154,14 +162,20 @@ export class RecordDelivery {
         delivery.kill(error);
         grace ??= setTimeout(() => end(failed(error)), GRACE_MS);
       };
-      const timer = setTimeout(() => kill(timeoutError(timeoutMs, delivery)), timeoutMs);
-      this.#running.set(lane, { delivery, kill, timeoutAt: performance.now() + timeoutMs });
+      this.#running.set(lane, { delivery, kill, timeoutMs, timeoutAt: performance.now() + timeoutMs });
       this.parts.emit({ name: 'received', ...placeOf(delivery) });
       this.#call(handler, record, delivery).then(
         () => end(this.#reportOf(handler, delivery)),
         (error: unknown) => end(delivery.reported ?? failed(delivery.killed ?? error)),
       );
     });
+  }
+
+  #killOverdue(): void {
+    const now = performance.now();
+    for (const { delivery, kill, timeoutMs, timeoutAt } of this.#running.values()) {
+      if (now >= timeoutAt && delivery.killed === undefined) kill(timeoutError(timeoutMs, delivery));
+    }
   }
 
   #reportOf(handler: RegisteredHandler, delivery: DeliveryInProgress): DeliveryReport {

@@ -11,13 +11,16 @@ export class Slots {
     return this.size - this.#free;
   }
 
-  /** Waits for a free slot. Always pair with {@link release}. */
-  async acquire(): Promise<void> {
-    if (this.#free > 0) {
-      this.#free -= 1;
-      return;
-    }
-    await new Promise<void>((resolve) => this.#waiting.push(resolve));
+  /** Takes a slot if one is free: then nothing has to be awaited. Pair with {@link release}. */
+  tryAcquire(): boolean {
+    if (this.#free === 0) return false;
+    this.#free -= 1;
+    return true;
+  }
+
+  /** Waits for a slot. Pair with {@link release}. */
+  acquire(): Promise<void> {
+    return this.tryAcquire() ? Promise.resolve() : new Promise((resolve) => this.#waiting.push(resolve));
   }
 
   release(): void {

@@ -1,10 +1,11 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { DataSource } from 'typeorm';
 import { startEmbeddedPostgres, type EmbeddedPostgresServer } from '../services/embedded-postgres.js';
 import { until } from '../services/until.js';
-import { eventHandler, Gate, writeEffect, type TestEvent, type Tools } from './kit/handlers.js';
+import { eventHandler, Gate, Meeting, writeEffect, type TestEvent, type Tools } from './kit/handlers.js';
 import { testService, testWorld } from './kit/in-test.js';
 import type { RunningService } from './kit/service.js';
+import { StillbornSessions } from './kit/stillborn-session.js';
 import type { World } from './kit/world.js';
 
 // These tests stop the server or end sessions at random, so it is their own.
@@ -98,6 +99,28 @@ test('B11 a connection that dies under the handler fails the attempt with its ow
   await expectAllOnce(world, service, 1);
 });
 
+test('B11 a session that ends in the very moment it begins fails an attempt and does not end the process', async () => {
+  const world = await testWorld();
+  const sessions = await StillbornSessions.open(world.databaseUrl);
+  onTestFinished(() => sessions.close());
+  const topic = await world.topic(2);
+  const meeting = new Meeting(2); // the second needs a connection that is not there yet
+  const service = await testService(world, {
+    databaseUrl: sessions.url,
+    controllers: [
+      eventHandler(topic, async ({ id }, tools) => {
+        await meeting.arrive();
+        await writeEffect(tools, id);
+      }),
+    ],
+  });
+  sessions.endNext();
+  await world.send(topic, { id: 'e0', partition: 0 }, { id: 'e1', partition: 1 });
+  await world.untilEffects(2);
+  expect(sessions.died).toBe(1);
+  expect(service.named('failed')).toHaveLength(1);
+});
+
 test('F23 sessions terminated at random, again and again: each event has its effect once', async () => {
   const world = await testWorld({ databaseUrl: postgres.databaseUrl });
   const topic = await world.topic(3);
@@ -105,7 +128,7 @@ test('F23 sessions terminated at random, again and again: each event has its eff
     typeOrm: { applicationName: world.schema },
     controllers: [eventHandler(topic, writeSlowly)],
   });
-  const count = 600;
+  const count = 300;
   await world.send(topic, ...ids(count).map(({ id }) => ({ id, key: id })));
   let terminated = 0;
   await until(
@@ -117,7 +140,7 @@ test('F23 sessions terminated at random, again and again: each event has its eff
       terminated += hit?.done === true ? 1 : 0;
       return (await world.effects()).length >= count;
     },
-    { what: 'all effects', timeoutMs: 40_000, intervalMs: 20 },
+    { what: 'all effects', timeoutMs: 40_000, intervalMs: 50 },
   );
   await until(async () => (await world.processed()).length === count, { what: 'all claims' });
   expect((await world.effects()).sort()).toEqual(
