@@ -173,8 +173,9 @@ export class RecordDelivery {
 
   #killOverdue(): void {
     const now = performance.now();
-    for (const { delivery, kill, timeoutMs, timeoutAt } of this.#running.values()) {
-      if (now >= timeoutAt && delivery.killed === undefined) kill(timeoutError(timeoutMs, delivery));
+    for (const running of this.#running.values()) {
+      const { delivery, timeoutMs, timeoutAt } = running;
+      if (now >= timeoutAt && delivery.killed === undefined) running.kill(timeoutError(timeoutMs, delivery));
     }
   }
 

@@ -1,3 +1,5 @@
+import { limitedInsert, type LimitedInsert } from '../transaction/limited-insert.js';
+
 /** What one `processed_events` row says: which consumer handled which event, and where it stood. */
 export interface Claim {
   readonly consumer: string;
@@ -12,14 +14,15 @@ export interface Claim {
 
 /**
  * The claim of one event, to be run in the handler's transaction. The row count alone decides: 1, the event is ours to handle; 0, it is a duplicate.
- * It waits for another open transaction that holds the same claim, and gives 0 or 1 as that one commits or rolls back. Raw SQL on purpose: an ORM's insert
- * fills in identifiers for a row that was ignored, and calls the application's entity subscribers.
+ * It waits for another open transaction that holds the same claim, at most `lockTimeoutMs`, and gives 0 or 1 as that one commits or rolls back. Raw SQL on
+ * purpose: an ORM's insert fills in identifiers for a row that was ignored, and calls the application's entity subscribers.
  */
-export function claimStatement(table: string): string {
-  return (
-    `INSERT INTO ${table} (consumer, event_id, topic, partition, record_offset, fingerprint) ` +
-    'VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING RETURNING 1'
-  );
+export function claimStatement(table: string, lockTimeoutMs: number): LimitedInsert {
+  return limitedInsert({
+    into: `${table} (consumer, event_id, topic, partition, record_offset, fingerprint)`,
+    row: '$1, $2, $3, $4, $5, $6',
+    lockTimeoutMs,
+  });
 }
 
 /** The values of {@link claimStatement}, in its order. */

@@ -1,5 +1,6 @@
 import {
   queryClassOf,
+  send,
   type PgCallback,
   type PgClient,
   type PgConnection,
@@ -22,31 +23,42 @@ interface OneSyncRequest {
   readonly after: readonly string[];
 }
 
-// The value the session had, whoever set it (server, role, pool hook), is kept in a parameter of ours and put back after the claim: DEFAULT would
-// give the value the session started with. Both are conditions that are never true, so that no row comes back; OR evaluates them in this order.
-const SAVED_TIMEOUT = 'nestjs_kafka_idempotency.lock_timeout';
-const limitWait = (timeoutMs: number): string =>
-  `SELECT WHERE set_config('${SAVED_TIMEOUT}', current_setting('lock_timeout'), true) IS NULL OR set_config('lock_timeout', '${Math.max(1, Math.round(timeoutMs))}', true) IS NULL`;
-const RESTORE_WAIT = `SELECT WHERE set_config('lock_timeout', current_setting('${SAVED_TIMEOUT}'), true) IS NULL`;
-
 /**
  * BEGIN and the claim in one round trip and under **one** Sync: PostgreSQL skips everything up to the Sync after an error, so a BEGIN that fails or
  * is cancelled takes the claim with it. Pipelined as two queries, each with its own Sync, the claim was committed alone.
  */
-export function beginWithClaim(
+export async function beginWithClaim(
   client: PgClient,
   begin: string,
   claim: ClaimRequest & { name: string | undefined },
 ): Promise<readonly Record<string, unknown>[]> {
+  const usual = ownLockTimeouts.get(client) ?? (await readLockTimeout(client));
+  const request: OneSyncRequest = {
+    before: [begin, `SET LOCAL lock_timeout = ${Math.max(1, Math.round(claim.lockTimeoutMs))}`],
+    claim,
+    after: [`SET LOCAL lock_timeout = '${usual}'`],
+  };
   const OneSyncQuery = oneSyncQuery(client);
   return new Promise((resolve, reject) => {
-    const request: OneSyncRequest = { before: [begin, limitWait(claim.lockTimeoutMs)], claim, after: [RESTORE_WAIT] };
     const callback: PgCallback = (error, results) => {
       if (error) reject(error);
       else resolve(claimedRows(results));
     };
     client.query(new OneSyncQuery(request, callback));
   });
+}
+
+/**
+ * What each session had before we touched it, whoever set it (server, role, pool hook): DEFAULT would put back only what it started with. A memo, read
+ * once per connection: to keep it in the transaction itself costs two statements that are planned each time, a tenth of the throughput.
+ */
+const ownLockTimeouts = new WeakMap<PgClient, string>();
+
+async function readLockTimeout(client: PgClient): Promise<string> {
+  const { rows } = await send(client, 'SHOW lock_timeout');
+  const usual = String(rows[0]?.['lock_timeout']);
+  ownLockTimeouts.set(client, usual);
+  return usual;
 }
 
 function claimedRows(results: PgResult | PgResult[]): readonly Record<string, unknown>[] {

@@ -129,10 +129,8 @@ export class OwnRunner {
     return this.#runner.broadcaster.broadcast(`${when}${event}`);
   }
 
-  /** To the pool, unless the session is not plainly idle. */
+  /** To the pool; the server must have answered the end of the transaction. */
   async giveBack(): Promise<void> {
-    const status = this.client.getTransactionStatus();
-    if (status !== 'I') return this.destroy(new Error(`Transaction status ${status} after the end`));
     if (this.#isGone) return;
     this.#isGone = true;
     await this.#release();

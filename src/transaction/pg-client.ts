@@ -4,7 +4,6 @@ import type { EventEmitter } from 'node:events';
 export interface PgClient extends EventEmitter {
   /** All of pg's forms: text, text and values, config, each with or without a callback, or a submittable. */
   query(config: unknown, values?: unknown, callback?: unknown): unknown;
-  getTransactionStatus(): string | null;
   readonly connection: PgConnection;
   readonly host: string;
   readonly port: number;

@@ -26,7 +26,7 @@ describe.each(versions)('the claim on %s', (_, orm) => {
   const claim = async (change: Partial<Claim> = {}, on: DataSource | QueryRunner = own.dataSource): Promise<number> =>
     (
       (await on.query(
-        claimStatement(qualifiedTable(own.name, 'processed_events')),
+        claimStatement(qualifiedTable(own.name, 'processed_events'), 2000).text,
         claimValues({ ...E1, ...change }),
       )) as unknown[]
     ).length;

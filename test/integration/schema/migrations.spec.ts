@@ -107,7 +107,7 @@ describe.each(versions)('the migrations on %s', (_, orm) => {
       offset: '9223372036854775807',
       fingerprint: '-42',
     };
-    await own.dataSource.query(claimStatement('processed_events'), claimValues(claim));
+    await own.dataSource.query(claimStatement('processed_events', 2000).text, claimValues(claim));
     const { processedAt, ...row } = await own.dataSource
       .getRepository(ProcessedEventEntity)
       .findOneByOrFail({ eventId: 'e1' });

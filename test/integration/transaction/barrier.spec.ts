@@ -29,6 +29,18 @@ describe.each(versions)('the barrier, %s', (_name, orm) => {
     expect(await flushed()).toBe(true);
   });
 
+  it('does so too when it is called in the context of an open transaction', async () => {
+    const transaction = await world.open('e1');
+    await world.other.query(`INSERT INTO effect (name) VALUES ('a')`);
+    const [written] = await world.other.query<{ lsn: string }[]>('SELECT pg_current_wal_insert_lsn()::text AS lsn');
+    await transaction.within(() => world.scope.barrier());
+    const [row] = await world.other.query<{ ok: boolean }[]>('SELECT pg_current_wal_flush_lsn() >= $1::pg_lsn AS ok', [
+      written!.lsn,
+    ]);
+    expect(row!.ok).toBe(true);
+    await transaction.rollback();
+  });
+
   it('leaves the session as it was, and is no part of the transaction it is called in', async () => {
     const transaction = await world.open('e1');
     await transaction.within(() => world.scope.barrier());

@@ -180,6 +180,18 @@ describe.each(versions)('prepared statements, %s', (_name, orm) => {
     for (let n = 0; n < 4; n += 1) await read();
   });
 
+  it('a stale plan that the user named heals with a new connection', async () => {
+    const read = () =>
+      world.scope.run(async (manager) => {
+        const client = (await manager.queryRunner!.connect()) as { query(config: object): Promise<unknown> };
+        return client.query({ name: 'mine', text: 'SELECT * FROM effect WHERE id > $1', values: [0] });
+      });
+    await read();
+    await world.other.query(`ALTER TABLE effect ADD COLUMN more int`);
+    expect(await rejection(read())).toMatchObject({ code: '0A000' });
+    await read();
+  });
+
   it('a stale plan of the claim heals in the same way', async () => {
     const claim = {
       text: 'INSERT INTO claims SELECT $1, $2 ON CONFLICT DO NOTHING RETURNING *',

@@ -252,10 +252,24 @@ describe.each(versions)('a connection that is lost, %s', (_name, orm) => {
     expect(await transaction.within(() => rejection(world.effects.insert({ name: 'b' })))).toMatchObject({
       code: 'TRANSACTION_ABORTED',
     });
+    const next = await world.open('e2');
+    await next.within(() => world.effects.insert({ name: 'c' }));
     expect(await rejection(transaction.commit())).toMatchObject({ code: 'TRANSACTION_ABORTED' });
-    await transaction.manager.queryRunner!.release();
-    expect(await world.effectNames()).toEqual([]);
+    await next.commit();
+    expect([await world.effectNames(), await world.claimIds()]).toEqual([['c'], ['e2']]);
     await expectWholePool();
+  });
+
+  it('a query runner released by hand after the end does not touch the connection, which others use by then', async () => {
+    const transaction = await world.open('e1');
+    const pid = await backend(transaction);
+    await transaction.commit();
+    const next = await world.open('e2');
+    expect(await backend(next)).toBe(pid);
+    await transaction.manager.queryRunner!.release();
+    await next.within(() => world.effects.insert({ name: 'a' }));
+    await next.commit();
+    expect(await world.effectNames()).toEqual(['a']);
   });
 
   it('a DataSource destroyed under an open transaction loses it, and does not hang', async () => {
@@ -275,6 +289,20 @@ describe.each(versions)('a connection that is lost, %s', (_name, orm) => {
     expect(() => client.release()).toThrow(/HAND_MADE_COMMIT/);
     expect(() => client.end()).toThrow(/HAND_MADE_COMMIT/);
     await transaction.commit();
+    expect(await world.claimIds()).toEqual(['e1']);
+  });
+});
+
+describe.each(versions)('a connection in pipeline mode that is lost, %s', (_name, orm) => {
+  const world = useWorld(orm, database, { url: () => proxy.url, extra: { pipeline: true } });
+
+  it('destroy() while COMMIT is on its way does not wait for its answer', async () => {
+    const transaction = await world.open('e1');
+    proxy.arm('answer lost', { hold: true });
+    const commit = rejection(transaction.commit());
+    await proxy.struck;
+    transaction.destroy(new Error('the deadline of the shutdown'));
+    expect(await commit).toMatchObject({ code: 'COMMIT_UNKNOWN' });
     expect(await world.claimIds()).toEqual(['e1']);
   });
 });

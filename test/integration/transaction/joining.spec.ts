@@ -268,13 +268,15 @@ describe.each(versions)('what joins a transaction, %s', (_name, orm) => {
   it('a slave read of a replicated DataSource goes to the transaction', async () => {
     const Effect = effectEntity(orm);
     const url = database.url;
+    const readOnly = new URL(url);
+    readOnly.searchParams.set('options', `-c default_transaction_read_only=on -c search_path=${world.schema}`);
     const replicated: DataSource = await new orm.DataSource({
       type: 'postgres',
       schema: world.schema,
       installExtensions: false,
       entities: [Effect],
       extra: { options: `-c search_path=${world.schema}` },
-      replication: { master: { url }, slaves: [{ url }], defaultMode: 'slave' },
+      replication: { master: { url }, slaves: [{ url: readOnly.href }], defaultMode: 'slave' },
     }).initialize();
     const scope = new TransactionScope(replicated, { preparedStatements: true, emit: () => undefined });
     scope.install();

@@ -231,15 +231,25 @@ describe.each(versions)('nested transactions, %s', (_name, orm) => {
     expect(await world.effectNames()).toEqual(['kept']);
   });
 
-  it('an un-awaited inner transaction ends before its outer is released', async () => {
+  it.each([
+    ['succeeds', false, ['inner', 'outer']],
+    ['fails', true, ['outer']],
+  ])('a savepoint ends after one inside it that nobody awaited and that %s', async (_how, fails, expected) => {
     await world.scope.run(() =>
       world.dataSource.transaction(async () => {
-        void nested('inner');
-        await world.effects.count();
         await world.effects.insert({ name: 'outer' });
+        const begun = latch();
+        const inner = world.dataSource.transaction(async (manager) => {
+          await manager.insert('effect', { name: 'inner' });
+          begun.open();
+          await new Promise((resolve) => setTimeout(resolve, 20));
+          if (fails) throw new Error('undo');
+        });
+        void caught(inner);
+        await begun.opened;
       }),
     );
-    expect(await world.effectNames()).toEqual(['inner', 'outer']);
+    expect(await world.effectNames()).toEqual(expected);
   });
 
   it('startTransaction() by hand is refused in favour of dataSource.transaction()', async () => {
