@@ -1,7 +1,7 @@
 import { Inject, Injectable, Logger } from '@nestjs/common';
 import { ModuleRef, ModulesContainer } from '@nestjs/core';
 import type { DataSource } from 'typeorm';
-import { findDataSource, poolSizeOf, surviveStillbornSessions } from './data-source.js';
+import { findDataSource, poolSizeOf } from './data-source.js';
 import { HandlerCatalogue } from './handler/handler-catalogue.js';
 import { Inbox } from './inbox/inbox.js';
 import type { ResolvedOptions } from './options/resolve.js';
@@ -30,7 +30,6 @@ export class StartupChecks {
     this.handlers.build();
     const dataSource = findDataSource(this.modules, this.options.dataSource);
     if (dataSource.options.type !== 'postgres') throw unsuitable(this.options.dataSource, dataSource.options.type);
-    surviveStillbornSessions(dataSource);
     this.#tellOtherDataSources(dataSource);
     const transactions = this.#transactions(poolSizeOf(dataSource));
     const facts = await checkSchema((sql, params) => dataSource.query(sql, params as unknown[]), {

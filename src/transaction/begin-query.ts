@@ -1,6 +1,5 @@
 import {
   queryClassOf,
-  send,
   type PgCallback,
   type PgClient,
   type PgConnection,
@@ -10,55 +9,35 @@ import {
 
 /** A claim to be made by the first statement of a transaction. */
 export interface ClaimRequest {
-  /** One INSERT … ON CONFLICT DO NOTHING RETURNING …. */
+  /** One INSERT … ON CONFLICT DO NOTHING RETURNING … that limits its own wait, as `limitedInsert` makes it. */
   readonly text: string;
   readonly values: readonly unknown[];
-  /** How long to wait for another live copy of the same claim. */
+  /** How long it waits for another live copy of the same claim. */
   readonly lockTimeoutMs: number;
 }
 
 interface OneSyncRequest {
-  readonly before: readonly string[];
+  readonly begin: string;
   readonly claim: { text: string; values: readonly unknown[]; name: string | undefined };
-  readonly after: readonly string[];
 }
 
 /**
  * BEGIN and the claim in one round trip and under **one** Sync: PostgreSQL skips everything up to the Sync after an error, so a BEGIN that fails or
  * is cancelled takes the claim with it. Pipelined as two queries, each with its own Sync, the claim was committed alone.
  */
-export async function beginWithClaim(
+export function beginWithClaim(
   client: PgClient,
   begin: string,
   claim: ClaimRequest & { name: string | undefined },
 ): Promise<readonly Record<string, unknown>[]> {
-  const usual = ownLockTimeouts.get(client) ?? (await readLockTimeout(client));
-  const request: OneSyncRequest = {
-    before: [begin, `SET LOCAL lock_timeout = ${Math.max(1, Math.round(claim.lockTimeoutMs))}`],
-    claim,
-    after: [`SET LOCAL lock_timeout = '${usual}'`],
-  };
   const OneSyncQuery = oneSyncQuery(client);
   return new Promise((resolve, reject) => {
     const callback: PgCallback = (error, results) => {
       if (error) reject(error);
       else resolve(claimedRows(results));
     };
-    client.query(new OneSyncQuery(request, callback));
+    client.query(new OneSyncQuery({ begin, claim }, callback));
   });
-}
-
-/**
- * What each session had before we touched it, whoever set it (server, role, pool hook): DEFAULT would put back only what it started with. A memo, read
- * once per connection: to keep it in the transaction itself costs two statements that are planned each time, a tenth of the throughput.
- */
-const ownLockTimeouts = new WeakMap<PgClient, string>();
-
-async function readLockTimeout(client: PgClient): Promise<string> {
-  const { rows } = await send(client, 'SHOW lock_timeout');
-  const usual = String(rows[0]?.['lock_timeout']);
-  ownLockTimeouts.set(client, usual);
-  return usual;
 }
 
 function claimedRows(results: PgResult | PgResult[]): readonly Record<string, unknown>[] {
@@ -89,14 +68,12 @@ function deriveFrom(Query: PgQueryClass): OneSyncClass {
     }
 
     override submit(connection: PgConnection): null {
-      const { before, after } = this.#request;
       const claim = written(connection, (wire) => this.prepare(wire), { sync: { value: () => undefined } });
       // One write: a dozen small ones, corked or not, cost more than all the rest of a transaction in this process.
       connection.stream.write(
         Buffer.concat([
-          stepsOf(connection, before),
+          stepOf(connection, this.#request.begin),
           ...claim,
-          stepsOf(connection, after),
           ...written(connection, (wire) => wire.sync()),
         ]),
       );
@@ -107,13 +84,12 @@ function deriveFrom(Query: PgQueryClass): OneSyncClass {
 
 const steps = new Map<string, Buffer>();
 
-/** Statements without values or rows, as bytes; the same few texts come with every transaction. */
-function stepsOf(connection: PgConnection, texts: readonly string[]): Buffer {
-  const key = texts.join(';');
-  let bytes = steps.get(key);
+/** A statement without values or rows, as bytes; the same few texts come with every transaction. */
+function stepOf(connection: PgConnection, text: string): Buffer {
+  let bytes = steps.get(text);
   if (bytes === undefined) {
-    bytes = Buffer.concat(texts.flatMap((text) => written(connection, (wire) => step(wire, text))));
-    if (steps.size < 100) steps.set(key, bytes);
+    bytes = Buffer.concat(written(connection, (wire) => step(wire, text)));
+    steps.set(text, bytes);
   }
   return bytes;
 }

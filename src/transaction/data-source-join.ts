@@ -1,3 +1,4 @@
+import type { EventEmitter } from 'node:events';
 import type { DataSource, EntityManager, QueryRunner } from 'typeorm';
 import { nestedRequest, ownerOf } from './own-runner.js';
 import { current, outside } from './transaction-context.js';
@@ -19,7 +20,8 @@ type Marked = DataSource & { [JOINED]?: Joined };
  * - `query` (and `sql` through it) and `createQueryBuilder` of the DataSource are given the same runner;
  * - `manager.transaction` becomes a savepoint;
  * - `getRepository` and `getTreeRepository` are answered outside the context: TypeORM keeps the repository for ever, and with it the runner it was made with;
- * - `createQueryRunner` stays independent, and is reported.
+ * - `createQueryRunner` stays independent, and is reported;
+ * - new connections of the pool have a listener for errors from their first moment.
  * Several users may install it on one DataSource; the last one to leave takes it away.
  */
 export function joinDataSource(dataSource: DataSource, user: object): void {
@@ -67,8 +69,20 @@ function wrap(dataSource: DataSource): () => void {
     }),
     override(manager, 'getRepository', (original) => (target) => outside(dataSource, () => original(target))),
     override(manager, 'getTreeRepository', (original) => (target) => outside(dataSource, () => original(target))),
+    listenFromTheStart(dataSource),
   ];
   return () => undos.forEach((undo) => undo());
+}
+
+/**
+ * The pool takes its own listener off a new client while it still reads the packet that made it ready, and TypeORM's comes a moment later. A session
+ * that ends in that packet would be an 'error' event nobody listens to, and end the process. Whoever uses the client hears of it by its next statement.
+ */
+function listenFromTheStart(dataSource: DataSource): () => void {
+  const { master } = dataSource.driver as unknown as { master?: EventEmitter }; // the pg pool of TypeORM's PostgresDriver
+  const listen = (client: EventEmitter): void => void client.on('error', () => undefined);
+  master?.on('connect', listen);
+  return () => void master?.removeListener('connect', listen);
 }
 
 /** createQueryBuilder(entity, alias, runner?) or createQueryBuilder(runner?). */

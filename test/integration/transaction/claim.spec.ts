@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { rejection, useDatabase, useWorld, versions, type Orm } from './database.js';
+import { claimWithin } from './fixtures.js';
 
 const database = useDatabase();
 
@@ -42,11 +43,7 @@ describe.each(versions)('the claim, %s', (_name, orm) => {
 
   it('F27 a claim that another live transaction holds is busy, and the connection stays in use', async () => {
     const first = await world.open('e1');
-    const claim = {
-      text: `INSERT INTO claims (consumer, event_id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING event_id`,
-      values: ['test', 'e1'],
-      lockTimeoutMs: 50,
-    };
+    const claim = { ...claimWithin(50), values: ['test', 'e1'] };
     const pids = new Set<unknown>();
     for (let n = 0; n < 3; n += 1) {
       const error = await rejection(world.open('e1', { claim }));

@@ -40,7 +40,7 @@ describe.each(versions)('the end of a transaction, %s', (_name, orm) => {
 
   it('B44 the claim and the effect are committed together', async () => {
     const transaction = await world.open('e1');
-    expect(transaction.claimed).toEqual([{ event_id: 'e1' }]);
+    expect(transaction.claimed).toHaveLength(1);
     await transaction.within(() => world.effects.insert({ name: 'a' }));
     expect([await world.effectNames(), await world.claimIds()]).toEqual([[], []]);
 

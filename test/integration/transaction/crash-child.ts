@@ -21,7 +21,7 @@ for (let n = 0; ; n += 1) {
   const transaction = await scope.open({
     owner: id,
     isolation: 'READ COMMITTED',
-    claim: { text: CLAIM, values: ['test', id], lockTimeoutMs: 2000 },
+    claim: { ...CLAIM, values: ['test', id] },
   });
   await transaction.within(() => effects.insert({ name: id }));
   if (n === 3) process.send!('about to commit');

@@ -106,7 +106,7 @@ async function makeWorld(
       scope.open({
         owner: `consumer 'test', orders-0@${eventId}`,
         isolation: 'READ COMMITTED',
-        claim: { text: CLAIM, values: ['test', eventId], lockTimeoutMs: 2000 },
+        claim: { ...CLAIM, values: ['test', eventId] },
         ...change,
       }),
     effectNames: async () => names(await other.query(`SELECT name FROM effect ORDER BY name`)),

@@ -1,3 +1,4 @@
+import { limitedInsert } from '#src/transaction/limited-insert.js';
 import type { Orm } from './typeorm-versions.js';
 
 /** Both TypeORMs keep what decorators say in one global; a storage made by the other version lacks methods. */
@@ -15,4 +16,6 @@ export function effectEntity(orm: Orm) {
 }
 
 export const CLAIM_TABLE = `CREATE TABLE claims (consumer text NOT NULL, event_id text NOT NULL, PRIMARY KEY (consumer, event_id))`;
-export const CLAIM = `INSERT INTO claims (consumer, event_id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING event_id`;
+export const claimWithin = (lockTimeoutMs: number) =>
+  limitedInsert({ into: 'claims (consumer, event_id)', row: '$1, $2', lockTimeoutMs });
+export const CLAIM = claimWithin(2000);
