@@ -124,7 +124,7 @@ export class RecordDelivery {
       }
       const view = record.view(settings.decode, this.parts.jsonDepth);
       const delivery = new DeliveryInProgress(view, handler.profile.consumer, failed + 1);
-      const report = await this.#attempt(handler, record, delivery, lane).finally(() => slots.release());
+      const report = await this.#attempt(handler, record, delivery, lane);
       const step = nextStep(
         report,
         { failed: report.outcome === 'failed' ? failed + 1 : failed, reruns },
@@ -153,9 +153,11 @@ export class RecordDelivery {
     return new Promise((resolve) => {
       let grace: NodeJS.Timeout | undefined;
       const end = (report: DeliveryReport) => {
-        delivery.report(report); // what an abandoned handler reports later changes nothing
+        if (this.#running.get(lane)?.delivery !== delivery) return; // left behind before: what it says now changes nothing
+        this.#running.delete(lane);
         clearTimeout(grace);
-        if (this.#running.get(lane)?.delivery === delivery) this.#running.delete(lane);
+        delivery.report(report);
+        this.parts.slots.release();
         resolve(report);
       };
       const kill = (error: IdempotencyError) => {
@@ -191,7 +193,7 @@ export class RecordDelivery {
   }
 
   /** The context of the delivery surrounds call and subscription: Nest's handlers return cold Observables. */
-  async #call(handler: RegisteredHandler, record: ConsumedRecord, delivery: DeliveryInProgress): Promise<void> {
+  #call(handler: RegisteredHandler, record: ConsumedRecord, delivery: DeliveryInProgress): Promise<unknown> {
     const request = handler.isEventHandler ? undefined : requestOf(record.message);
     const invoke = async () => {
       const payload = decodedPayload(delivery);
@@ -202,12 +204,9 @@ export class RecordDelivery {
         return isObservable(returned) ? lastValueFrom(returned, { defaultValue: undefined }) : returned;
       });
     };
-    if (request === undefined) {
-      await runInDelivery(delivery, invoke);
-      return;
-    }
+    if (request === undefined) return runInDelivery(delivery, invoke);
     const values = () => Promise.race([runInDelivery(delivery, invoke) as Promise<unknown[]>, killed(delivery)]);
-    await this.parts.replies.answer(request, values);
+    return this.parts.replies.answer(request, values);
   }
 
   #tell(

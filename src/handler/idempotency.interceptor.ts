@@ -1,5 +1,5 @@
 import { Inject, Injectable, type CallHandler, type ExecutionContext, type NestInterceptor } from '@nestjs/common';
-import { from, lastValueFrom, type Observable } from 'rxjs';
+import { from, type Observable } from 'rxjs';
 import { Inbox } from '../inbox/inbox.js';
 import { deliveryInProgress, type DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
 import { IdempotencyError } from '../shared/errors.js';
@@ -37,59 +37,65 @@ export class IdempotencyInterceptor implements NestInterceptor {
   /** Reports the outcome, then lets Nest have value or error. */
   async #settle(handler: IdempotentHandler, delivery: DeliveryInProgress, next: CallHandler): Promise<unknown> {
     try {
-      return await this.#run(handler, delivery, next);
+      // 1. Identify.
+      delivery.eventId = eventIdOf(handler.id, delivery);
+
+      // 2. Open the transaction and claim, in one round trip. The claim decides: no row, no run.
+      const transaction = await this.scope.open({
+        owner: `consumer '${handler.consumer}', ${delivery.topic}[${delivery.partition}]@${delivery.offset}`,
+        isolation: handler.settings.isolation,
+        claim: this.inbox.claim(delivery, delivery.eventId, fingerprint(delivery.value)),
+      });
+      if (transaction.claimed.length === 0) return await this.#skip(transaction, delivery);
+      this.emit({ name: 'claimed', ...placeOf(delivery) });
+
+      // 3. Run the handler.
+      const value = await this.#run(transaction, delivery, next);
+      this.emit({ name: 'handled', ...placeOf(delivery) });
+
+      // 4. Commit. Whatever its answer, it is the truth; a kill that comes meanwhile makes it unknown.
+      await transaction.commit();
+      delivery.report({ outcome: 'processed' });
+      this.emit({ name: 'processed', ...placeOf(delivery) });
+      return value;
     } catch (error) {
       delivery.report(reportOf(error));
       throw error;
     }
   }
 
-  async #run(handler: IdempotentHandler, delivery: DeliveryInProgress, next: CallHandler): Promise<unknown> {
-    // 1. Identify.
-    delivery.eventId = eventIdOf(handler.id, delivery);
-
-    // 2. Open the transaction and claim, in one round trip. The claim decides: no row, no run.
-    const transaction = await this.scope.open({
-      owner: `consumer '${handler.consumer}', ${delivery.topic}[${delivery.partition}]@${delivery.offset}`,
-      isolation: handler.settings.isolation,
-      claim: this.inbox.claim({
-        ...placeOf(delivery),
-        eventId: delivery.eventId,
-        fingerprint: fingerprint(delivery.value),
-      }),
-    });
-    const killed = killing(delivery, transaction);
-    if (transaction.claimed.length === 0) {
-      await transaction.rollback();
-      delivery.report({ outcome: 'duplicate' });
-      this.emit({ name: 'duplicate', ...placeOf(delivery) });
-      return undefined;
-    }
-    this.emit({ name: 'claimed', ...placeOf(delivery) });
-
-    // 3. Run the handler. handle() is called inside the transaction's context, for it binds there; what follows runs outside of it again.
-    const value = await this.#handled(transaction, killed, next);
-    this.emit({ name: 'handled', ...placeOf(delivery) });
-
-    // 4. Commit. Whatever its answer, it is the truth; a kill that comes meanwhile makes it unknown.
-    await transaction.commit();
-    delivery.report({ outcome: 'processed' });
-    this.emit({ name: 'processed', ...placeOf(delivery) });
-    return value;
+  async #skip(transaction: OpenTransaction, delivery: DeliveryInProgress): Promise<undefined> {
+    await transaction.rollback();
+    delivery.report({ outcome: 'duplicate' });
+    this.emit({ name: 'duplicate', ...placeOf(delivery) });
   }
 
-  async #handled(transaction: OpenTransaction, killed: Promise<never>, next: CallHandler): Promise<unknown> {
+  async #run(transaction: OpenTransaction, delivery: DeliveryInProgress, next: CallHandler): Promise<unknown> {
     try {
-      return await Promise.race([
-        transaction.within(() => lastValueFrom(next.handle(), { defaultValue: undefined })),
-        killed,
-      ]);
+      return await handled(transaction, delivery, next);
     } catch (error) {
       const { firstError } = transaction;
       await transaction.rollback();
       throw sqlState(error) === IN_FAILED_TRANSACTION ? abortedEarlier(firstError) : error;
     }
   }
+}
+
+/**
+ * The last value of the handler. handle() is called, and subscribed to, inside the transaction's context; what waits for this runs outside of it again.
+ * A kill ends the transaction and this wait, whatever the handler is doing.
+ */
+function handled(transaction: OpenTransaction, delivery: DeliveryInProgress, next: CallHandler): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    delivery.onKill((error) => {
+      transaction.destroy(error);
+      reject(error);
+    });
+    if (delivery.killed !== undefined) return; // while the transaction was opening
+    let last: unknown;
+    const observer = { next: (value: unknown) => (last = value), error: reject, complete: () => resolve(last) };
+    transaction.within(() => next.handle().subscribe(observer));
+  });
 }
 
 /** What PostgreSQL answers to every statement after one that failed. */
@@ -101,18 +107,6 @@ function abortedEarlier(firstError: unknown): IdempotencyError {
     `An earlier statement of the handler failed with SQLSTATE ${sqlState(firstError)} and its error was caught, so PostgreSQL refused every statement after it (25P02) and the transaction is rolled back. ` +
     'If the handler means to go on, put that statement into dataSource.transaction(): then only its savepoint is rolled back';
   return new IdempotencyError('TRANSACTION_ABORTED', message, { cause: firstError, retryable: true });
-}
-
-/** Rejects when the delivery is killed; its transaction is destroyed by then, whatever the handler is doing. */
-function killing(delivery: DeliveryInProgress, transaction: OpenTransaction): Promise<never> {
-  const killed = new Promise<never>((_, reject) => {
-    delivery.onKill((error) => {
-      transaction.destroy(error);
-      reject(error);
-    });
-  });
-  killed.catch(() => undefined); // nobody may be waiting: a kill during COMMIT is told by the commit
-  return killed;
 }
 
 function reportOf(error: unknown): DeliveryReport {

@@ -1,6 +1,8 @@
 import type { LimitedInsert } from '../transaction/limited-insert.js';
 import { claimStatement, claimValues, type Claim } from './claim.js';
 
+type ClaimPlace = Pick<Claim, 'consumer' | 'topic' | 'partition' | 'offset'>;
+
 /** The claim as the transaction sends it, in the same round trip as BEGIN. */
 export interface PreparedClaim extends LimitedInsert {
   readonly values: readonly unknown[];
@@ -17,8 +19,11 @@ export class Inbox {
     this.#statement = claimStatement(table, this.claimTimeoutMs);
   }
 
-  claim(claim: Claim): PreparedClaim {
+  /** `place`: of the record that brought the event. */
+  claim(place: ClaimPlace, eventId: string, fingerprint: string): PreparedClaim {
     if (this.#statement === undefined) throw new Error('The inbox is used before the module has checked its table');
-    return { ...this.#statement, values: claimValues(claim) };
+    const { text, lockTimeoutMs } = this.#statement;
+    const { consumer, topic, partition, offset } = place;
+    return { text, lockTimeoutMs, values: claimValues({ consumer, eventId, topic, partition, offset, fingerprint }) };
   }
 }

@@ -133,11 +133,11 @@ class Transaction implements OpenTransaction, Joinable {
 
   async begin(): Promise<void> {
     try {
-      await this.#ask('Before', 'TransactionStart');
+      if (this.runner.hasSubscribers) await this.#ask('Before', 'TransactionStart');
       await this.#sendBegin();
       this.runner.markBegun();
       this.#connection.watch();
-      await this.#ask('After', 'TransactionStart');
+      if (this.runner.hasSubscribers) await this.#ask('After', 'TransactionStart');
     } catch (error) {
       await this.#abandon(error);
       throw error;
@@ -154,17 +154,17 @@ class Transaction implements OpenTransaction, Joinable {
     }
     this.#close();
     await this.#conclude(await sendCommit(this.runner.client));
-    await this.#tell('After', 'TransactionCommit');
+    if (this.runner.hasSubscribers) await this.#tell('After', 'TransactionCommit');
   }
 
   async rollback(): Promise<void> {
     if (this.phase !== 'open') return;
     this.#close();
-    await this.#tell('Before', 'TransactionRollback');
+    if (this.runner.hasSubscribers) await this.#tell('Before', 'TransactionRollback');
     const trouble = await sendRollback(this.runner.client, ROLLBACK_PATIENCE_MS);
     if (!this.#becomes('rolled back')) return;
     await this.#letGo(trouble);
-    await this.#tell('After', 'TransactionRollback');
+    if (this.runner.hasSubscribers) await this.#tell('After', 'TransactionRollback');
   }
 
   destroy(error: Error): void {
@@ -204,7 +204,7 @@ class Transaction implements OpenTransaction, Joinable {
   async #getReady(): Promise<void> {
     const { verdict } = this.#connection;
     if (verdict !== undefined) throw verdict;
-    await this.#ask('Before', 'TransactionCommit');
+    if (this.runner.hasSubscribers) await this.#ask('Before', 'TransactionCommit');
     // An un-awaited save() has not reached the connection yet when the handler's promise settles; one turn later it has.
     await new Promise((resolve) => setImmediate(resolve));
     if (this.phase !== 'open') throw this.#ended();
@@ -269,13 +269,12 @@ class Transaction implements OpenTransaction, Joinable {
   }
 
   /** A subscriber that throws here fails the transaction, and what it does belongs to it. */
-  async #ask(when: 'Before' | 'After', event: TransactionEvent): Promise<void> {
-    if (this.runner.hasSubscribers) await this.within(() => this.runner.broadcast(when, event));
+  #ask(when: 'Before' | 'After', event: TransactionEvent): Promise<void> {
+    return this.within(() => this.runner.broadcast(when, event));
   }
 
   /** The outcome stands already: a subscriber that throws changes nothing. It goes to TypeORM's own log, and works outside the transaction. */
   async #tell(when: 'Before' | 'After', event: TransactionEvent): Promise<void> {
-    if (!this.runner.hasSubscribers) return;
     try {
       await outside(this.dataSource, () => this.runner.broadcast(when, event));
     } catch (error) {
