@@ -69,8 +69,8 @@ function* liveness({ overdueMs, now, isPaused, state }: HealthFacts, lanes: read
     };
   if (state?.membership === undefined || state.membership.isStale || state.isEnding) return;
   for (const lane of lanes) {
-    const waits = !lane.isIdle && lane.retrying === undefined && lane.stopped === undefined && !isPaused(lane.topic);
-    const idleMs = now - (lane.lastStartedAt ?? now);
+    const waits = !lane.isIdle && !lane.isWorking && lane.stopped === undefined && !isPaused(lane.topic);
+    const idleMs = now - lane.lastActiveAt;
     if (waits && idleMs > STUCK_MS) {
       yield {
         code: 'HANDLER_TIMEOUT',

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Logger } from '@nestjs/common';
 import { backoffMs, type Backoff } from '../shared/backoff.js';
+import { within } from '../shared/within.js';
 import { Membership, type MembershipParts } from './membership.js';
 import type { Subscribed, Subscription } from './subscription.js';
 
@@ -10,6 +11,8 @@ const REGEXP_LOOK_MS = 5000;
 /** Between a crash of the Kafka client and its successor. */
 const REBUILD: Backoff = { delayMs: 500, factor: 2, maxDelayMs: 15_000, jitter: 'none' };
 const STABLE_MS = 60_000;
+/** Of closing, for what may hang on brokers that do not answer. */
+const GIVE_UP_MS = 500;
 
 export interface ConsumingState {
   readonly membership: Membership | undefined;
@@ -55,10 +58,11 @@ export class Consuming {
   async #end(): Promise<void> {
     this.#stop.abort();
     await this.#membership?.end(this.drainMs);
-    await this.#running;
-    await this.parts.reader
+    await within(this.#running ?? Promise.resolve(), GIVE_UP_MS); // it may be connecting, with the client's own retries
+    const closed = this.parts.reader
       .close()
       .catch((error: unknown) => this.#logger.warn(`Disconnecting the admin client failed: ${String(error)}`));
+    await within(closed, GIVE_UP_MS);
   }
 
   async #run(): Promise<void> {
@@ -85,20 +89,23 @@ export class Consuming {
   async #oneMembership(): Promise<void> {
     const subscribed = await this.#untilTopics();
     if (subscribed === undefined) return;
+    const over = new AbortController();
+    const signal = AbortSignal.any([this.#stop.signal, over.signal]);
     const membership = new Membership(this.parts, subscribed.topics);
     this.#membership = membership;
     const crash = membership.crash.then((error): never => {
       throw error;
     });
     try {
-      await Promise.race([membership.start(), crash, this.#wait(undefined)]);
+      await Promise.race([membership.start(), crash, this.#wait(undefined, signal)]);
       this.#trouble = undefined;
-      await Promise.race([this.#untilMoreTopics(subscribed), crash]);
+      await Promise.race([this.#untilMoreTopics(subscribed, signal), crash]);
       if (!this.#stop.signal.aborted) await membership.end(this.drainMs);
     } catch (error) {
       await membership.end(0);
       throw error;
     } finally {
+      over.abort();
       if (!this.#stop.signal.aborted) this.#membership = undefined;
     }
   }
@@ -112,16 +119,11 @@ export class Consuming {
     return undefined;
   }
 
-  async #untilMoreTopics(subscribed: Subscribed): Promise<void> {
-    while (!this.#stop.signal.aborted) {
-      await this.#wait(
-        this.subscription.canGrow(subscribed)
-          ? subscribed.missing.length > 0
-            ? MISSING_LOOK_MS
-            : REGEXP_LOOK_MS
-          : undefined,
-      );
-      if (this.#stop.signal.aborted) return;
+  async #untilMoreTopics(subscribed: Subscribed, signal: AbortSignal): Promise<void> {
+    const lookMs = subscribed.missing.length > 0 ? MISSING_LOOK_MS : REGEXP_LOOK_MS;
+    while (!signal.aborted) {
+      await this.#wait(this.subscription.canGrow(subscribed) ? lookMs : undefined, signal);
+      if (signal.aborted) return;
       const now = await this.subscription.look().catch(() => undefined); // brokers away: the fetch loop tells that, the next look comes
       if (now === undefined) continue;
       this.#subscribed = now;
@@ -129,11 +131,10 @@ export class Consuming {
     }
   }
 
-  /** Waits, or for ever without a time, but not beyond the stop. */
-  async #wait(ms: number | undefined): Promise<void> {
-    const { signal } = this.#stop;
+  /** Waits, or for ever without a time, but not beyond the signal. */
+  async #wait(ms: number | undefined, signal: AbortSignal = this.#stop.signal): Promise<void> {
     if (ms !== undefined)
-      await sleep(ms, undefined, { signal }).catch(() => undefined); // stopped: the caller looks
+      await sleep(ms, undefined, { signal }).catch(() => undefined); // aborted: the caller looks
     else if (!signal.aborted)
       await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
   }

@@ -213,9 +213,12 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
   }
 
   async #drain(): Promise<void> {
-    await this.#consuming?.end();
-    this.#delivery?.close();
-    await this.#replies?.close();
+    try {
+      await this.#consuming?.end();
+      await this.#replies?.close();
+    } finally {
+      this.#delivery?.close();
+    }
   }
 
   /** Nest's processing hooks, start and end exactly once each around one delivery, however it ends. Free while nobody has set any. */

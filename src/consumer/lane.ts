@@ -1,4 +1,4 @@
-import type { IdempotencyError } from '../shared/errors.js';
+import { IdempotencyError } from '../shared/errors.js';
 import type { FetchedBatch } from '../kafka/group-client.js';
 import type { TopicPartition } from '../kafka/positions.js';
 import { ConsumedRecord } from './consumed-record.js';
@@ -30,7 +30,8 @@ export class Lane implements LaneWork {
   full = false;
   retrying: { readonly since: Date; readonly detail: string } | undefined;
   stopped: IdempotencyError | undefined;
-  lastStartedAt: number | undefined;
+  /** When a record last began or ended here, or the lane was opened; by performance.now(). */
+  lastActiveAt = performance.now();
   since = new Date();
 
   readonly #queue: ConsumedRecord[] = [];
@@ -62,6 +63,10 @@ export class Lane implements LaneWork {
   get isDead(): boolean {
     return this.#life.signal.aborted;
   }
+  /** A record is being delivered, tried again, or waits for a slot. */
+  get isWorking(): boolean {
+    return this.#work !== undefined;
+  }
   get isIdle(): boolean {
     return this.#queue.length === 0;
   }
@@ -71,9 +76,8 @@ export class Lane implements LaneWork {
     return this.#interrupt.signal;
   }
 
-  /** Takes a batch that begins where the lane ends; false if it begins anywhere else. */
-  accept(batch: FetchedBatch): boolean {
-    if (this.isDead || batch.fetchedOffset !== this.ledger.next) return false;
+  /** Takes a batch, which has to begin where the lane ends. */
+  accept(batch: FetchedBatch): void {
     for (const message of batch.messages) {
       const record = new ConsumedRecord(this.topic, this.partition, message);
       this.#queue.push(record);
@@ -82,7 +86,6 @@ export class Lane implements LaneWork {
     }
     this.ledger.cover(batch.lastOffset + 1n);
     this.wake();
-    return true;
   }
 
   /** Nothing begins until {@link release}. */
@@ -127,11 +130,12 @@ export class Lane implements LaneWork {
         await this.#untilWoken();
         continue;
       }
-      this.lastStartedAt = performance.now();
+      this.lastActiveAt = performance.now();
       const work = this.delivery.deliver(record, this);
       this.#work = work;
-      const settlement = await work;
+      const settlement = await work.catch((error: unknown) => this.#stop(record, error));
       this.#work = undefined;
+      this.lastActiveAt = performance.now();
       if (settlement === undefined) continue; // interrupted: the record stays in front
       this.#queue.shift();
       this.#queuedBytes -= record.bytes;
@@ -139,6 +143,17 @@ export class Lane implements LaneWork {
       this.host.settled(this);
       if (this.#queue.length === 0) this.host.ranDry(this);
     }
+  }
+
+  /** Nothing of ours should throw there. If it does, the record stays in front where health can see it, and the process lives on. */
+  #stop(record: ConsumedRecord, cause: unknown): undefined {
+    const where = `${this.topic}[${this.partition}]@${record.offset}`;
+    this.stopped = new IdempotencyError(
+      'HANDLER_FAILED',
+      `The partition stops in front of ${where}: its delivery itself failed`,
+      { cause },
+    );
+    return undefined;
   }
 
   #untilWoken(): Promise<void> {

@@ -3,9 +3,10 @@ import { Logger } from '@nestjs/common';
 import type { ConsumerConfig, Kafka } from 'kafkajs';
 import { IdempotencyError } from '../shared/errors.js';
 import type { EmitEvent } from '../shared/events.js';
-import type { ClusterReader, OffsetBounds } from '../kafka/cluster-reader.js';
+import type { ClusterReader, OffsetBounds, Positions } from '../kafka/cluster-reader.js';
 import { GroupClient, type FetchedBatch, type FilteredBatch, type GroupListener } from '../kafka/group-client.js';
 import { partitionKey, type TopicPartition } from '../kafka/positions.js';
+import { within } from '../shared/within.js';
 import { Lane, type LaneHost } from './lane.js';
 import { OffsetCommitter, type Barrier } from './offset-committer.js';
 import { OffsetLedger } from './offset-ledger.js';
@@ -14,7 +15,9 @@ import type { RecordDelivery } from './record-delivery.js';
 /** Of a session without a heartbeat, the part after which nothing begins any more. */
 const STALE_SESSION = 0.8;
 const ANCHOR_RETRY_MS = 250;
-const LEAVE_MS = 900;
+/** For what was killed to say how it ended: a little more than a delivery is waited for. */
+const KILLED_MS = 1100;
+const LEAVE_MS = 500;
 
 export interface MembershipParts {
   readonly kafka: Kafka;
@@ -56,6 +59,7 @@ export class Membership implements GroupListener, LaneHost {
   #memberId: string | undefined;
   #anchored = false;
   #ending = false;
+  #ended: Promise<void> | undefined;
   #lastHeartbeat = performance.now();
 
   constructor(
@@ -83,11 +87,15 @@ export class Membership implements GroupListener, LaneHost {
 
   /** Joins and begins to consume. Rejects if the brokers cannot be reached. */
   start(): Promise<void> {
-    return this.#client.run(this.topics, this.parts.fromBeginning);
+    return this.#client.run(this.topics);
   }
 
   /** Lets deliveries end until the deadline, commits, leaves the group. Resolves also if some of it did not come to its end in time. */
-  async end(deadlineMs: number): Promise<void> {
+  end(deadlineMs: number): Promise<void> {
+    return (this.#ended ??= this.#end(deadlineMs));
+  }
+
+  async #end(deadlineMs: number): Promise<void> {
     const endsAt = performance.now() + deadlineMs;
     this.#ending = true;
     clearInterval(this.#timer);
@@ -100,14 +108,16 @@ export class Membership implements GroupListener, LaneHost {
       `The handler did not end within the ${deadlineMs} ms that draining may take (shutdown.deadline), so its transaction is rolled back; the record is delivered again`,
       { retryable: true },
     );
-    await within(atRest, deadlineMs, () => this.parts.delivery.killAll(deadline));
+    await within(atRest, deadlineMs);
+    this.parts.delivery.killAll(deadline);
+    await within(atRest, KILLED_MS);
     const left = Math.max(endsAt - performance.now(), LEAVE_MS);
     await within(this.#committer.flush(), left / 2);
     await within(
       this.#client.leave().catch((error: unknown) => this.#logger.warn(`Leaving the group failed: ${String(error)}`)),
       left / 2,
     );
-    this.#dropLanes(lanes, deadline);
+    this.#dropLanes(this.lanes, deadline); // all there are now: an anchor under way may have opened some
   }
 
   // --- what the group client tells ---
@@ -118,6 +128,7 @@ export class Membership implements GroupListener, LaneHost {
     this.#memberId = memberId;
     this.#anchored = false;
     this.#lastHeartbeat = performance.now();
+    if (this.#ending) this.#committer.open(); // no anchor comes any more, and what ends now is still ours to commit
     const assigned = new Set(partitions.map(partitionKey));
     const lost = this.lanes.filter((lane) => !assigned.has(partitionKey(lane)));
     this.#dropLanes(
@@ -136,12 +147,15 @@ export class Membership implements GroupListener, LaneHost {
   fetched(batch: FetchedBatch): boolean {
     const key = partitionKey(batch);
     const lane = this.#lanes.get(key);
-    if (lane === undefined || !this.#anchored || this.#isTooLarge(batch, lane)) return false;
-    if (!lane.accept(batch)) {
+    if (lane === undefined || !this.#anchored) return false;
+    if (batch.fetchedOffset !== lane.ledger.next) {
       this.#refuse(lane);
       return false;
     }
+    if (this.#isTooLarge(batch, lane)) return false;
+    lane.accept(batch);
     this.#refusals.delete(key);
+    this.#doubted.delete(key);
     if (lane.queued >= this.parts.buffer.records || this.#bufferedBytes() >= this.parts.buffer.bytes) {
       lane.full = true;
       this.#client.pause([lane]);
@@ -165,7 +179,7 @@ export class Membership implements GroupListener, LaneHost {
     const lane = this.#lanes.get(key);
     if (lane === undefined || !this.#anchored) return;
     const begins = batch.firstOffset ?? batch.lastOffset;
-    const span = `${begins}-${batch.lastOffset}`;
+    const span = `${begins}-${batch.lastOffset} at ${lane.ledger.next}`;
     if (begins === lane.ledger.next || this.#doubted.get(key) === span) {
       this.#doubted.delete(key);
       lane.ledger.cover(batch.lastOffset + 1n);
@@ -203,6 +217,7 @@ export class Membership implements GroupListener, LaneHost {
   }
 
   settled(): void {
+    if (!this.#anchored) return; // the anchor resumes
     const full = this.lanes.filter((lane) => lane.full);
     if (full.length > 0) this.#resume(full.filter((lane) => this.#hasRoom(lane)));
   }
@@ -239,11 +254,8 @@ export class Membership implements GroupListener, LaneHost {
   async #readPositions(epoch: number, partitions: readonly TopicPartition[]): Promise<Positions | undefined> {
     while (epoch === this.#epoch && !this.#ending) {
       try {
-        const committed = await this.parts.reader.committed(this.parts.groupId, [
-          ...new Set(partitions.map(({ topic }) => topic)),
-        ]);
-        const bounds = await this.parts.reader.bounds(partitions);
-        return epoch === this.#epoch && !this.#ending ? { committed, bounds } : undefined;
+        const positions = await this.parts.reader.positions(this.parts.groupId, partitions);
+        return epoch === this.#epoch && !this.#ending ? positions : undefined;
       } catch (error) {
         this.#logger.warn(`Reading the group's offsets failed, so nothing runs yet: ${(error as Error).message}`);
         await sleep(ANCHOR_RETRY_MS);
@@ -255,10 +267,12 @@ export class Membership implements GroupListener, LaneHost {
   #anchoredLane(place: TopicPartition, isSameMember: boolean, known: Positions): Lane {
     const key = partitionKey(place);
     const committed = known.committed.get(key);
-    const bounds = known.bounds.get(key) ?? { low: 0n, high: 0n };
+    const bounds = known.bounds.get(key)!; // positions() rejects unless all are there
     const lane = this.#lanes.get(key);
     if (lane !== undefined) {
-      if (isSameMember && committed !== undefined && committed === lane.ledger.committed) return lane;
+      // The bounds tell a topic that was made anew meanwhile, unless it has grown beyond the old one already.
+      const isInLog = bounds.low <= lane.ledger.committable && lane.ledger.next <= bounds.high;
+      if (isSameMember && isInLog && committed !== undefined && committed === lane.ledger.committed) return lane;
       this.#dropLanes(
         [lane],
         new IdempotencyError('PARTITION_LOST', 'Another member may have worked on this partition meanwhile', {
@@ -375,20 +389,4 @@ export class Membership implements GroupListener, LaneHost {
       `Group ${this.parts.groupId}: ${partitions.length === 0 ? 'no partition assigned' : `assigned ${shown}`}`,
     );
   }
-}
-
-interface Positions {
-  readonly committed: ReadonlyMap<string, bigint>;
-  readonly bounds: ReadonlyMap<string, OffsetBounds>;
-}
-
-/** Waits for the work, but not longer; `late` is called when the time is over, and then the work gets one more second. */
-async function within(work: Promise<unknown>, ms: number, late?: () => void): Promise<void> {
-  const timer = new AbortController();
-  const timeUp = sleep(ms, 'time up', { signal: timer.signal }).catch(() => undefined);
-  const first = await Promise.race([work.then(() => 'done'), timeUp]);
-  timer.abort();
-  if (first === 'done' || late === undefined) return;
-  late();
-  await within(work, LEAVE_MS);
 }

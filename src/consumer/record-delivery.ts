@@ -162,13 +162,18 @@ export class RecordDelivery {
       };
       const kill = (error: IdempotencyError) => {
         delivery.kill(error);
-        grace ??= setTimeout(() => end(failed(error)), GRACE_MS);
+        grace ??= setTimeout(() => end(delivery.reported ?? failed(error)), GRACE_MS);
+      };
+      // Something in front of the handler, such as a timeout(), may give up while its transaction still runs: that has to end with it.
+      const settled = (report: () => DeliveryReport) => {
+        if (delivery.taken && delivery.reported === undefined) kill(delivery.killed ?? gaveUp(delivery));
+        else end(report());
       };
       this.#running.set(lane, { delivery, kill, timeoutMs, timeoutAt: performance.now() + timeoutMs });
       this.parts.emit({ name: 'received', ...placeOf(delivery) });
       this.#call(handler, record, delivery).then(
-        () => end(this.#reportOf(handler, delivery)),
-        (error: unknown) => end(delivery.reported ?? failed(delivery.killed ?? error)),
+        () => settled(() => this.#reportOf(handler, delivery)),
+        (error: unknown) => settled(() => delivery.reported ?? failed(delivery.killed ?? error)),
       );
     });
   }
@@ -206,7 +211,7 @@ export class RecordDelivery {
     };
     if (request === undefined) return runInDelivery(delivery, invoke);
     const values = () => Promise.race([runInDelivery(delivery, invoke) as Promise<unknown[]>, killed(delivery)]);
-    return this.parts.replies.answer(request, values);
+    return this.parts.replies.answer(request, values).then(() => delivery.report({ outcome: 'processed' }));
   }
 
   #tell(
@@ -241,6 +246,11 @@ function decodedPayload(view: RecordView): unknown {
     if (IdempotencyError.is(error)) throw error;
     throw new IdempotencyError('DECODE_FAILED', 'The decode function of the handler threw', { cause: error });
   }
+}
+
+function gaveUp(delivery: DeliveryInProgress): IdempotencyError {
+  const message = `An interceptor or exception filter in front of ${delivery.consumer} ended before it, so its transaction is rolled back. Use the option timeout to limit a handler`;
+  return new IdempotencyError('HANDLER_FAILED', message, { retryable: true });
 }
 
 function timeoutError(timeoutMs: number, delivery: DeliveryInProgress): IdempotencyError {

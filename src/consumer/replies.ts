@@ -1,6 +1,9 @@
 import { KafkaHeaders } from '@nestjs/microservices';
 import type { KafkaMessage, Message, Producer } from 'kafkajs';
 import { IdempotencyError } from '../shared/errors.js';
+import { within } from '../shared/within.js';
+
+const GIVE_UP_MS = 500;
 
 /** A record that asks for a reply, as Nest's ClientKafka sends it. */
 export interface KafkaRequest {
@@ -47,7 +50,7 @@ export class Replies {
   }
 
   async close(): Promise<void> {
-    await this.#producer?.disconnect();
+    await within(this.#producer?.disconnect() ?? Promise.resolve(), GIVE_UP_MS);
   }
 
   async #send(request: KafkaRequest, messages: Message[]): Promise<void> {

@@ -22,10 +22,17 @@ export async function warnOfSiblingGroup(
   try {
     const existing = await reader.topics();
     const known = topics.filter((topic) => existing.includes(topic));
-    if (known.length === 0 || (await reader.committed(groupId, known)).size > 0) return;
+    const hasOffsets = async (group: string) =>
+      (
+        await reader.positions(
+          group,
+          known.map((topic) => ({ topic, partition: 0 })),
+        )
+      ).committed.size > 0;
+    if (known.length === 0 || (await hasOffsets(groupId))) return;
     const base = groupId.slice(0, groupId.length - postfixId.length);
     for (const sibling of new Set([base, `${base}${NEST_POSTFIX}`])) {
-      if (sibling === groupId || (await reader.committed(sibling, known)).size === 0) continue;
+      if (sibling === groupId || !(await hasOffsets(sibling))) continue;
       logger.warn(
         `Group ${groupId} has no offsets yet, but ${sibling} has: was this application consuming under that name? Set kafka.postfixId to '${sibling.slice(base.length)}' to go on there, else group ${groupId} begins anew`,
       );

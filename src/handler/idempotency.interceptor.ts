@@ -28,8 +28,13 @@ export class IdempotencyInterceptor implements NestInterceptor {
   intercept(context: ExecutionContext, next: CallHandler): Observable<unknown> {
     const handler = this.handlers.handlerOf(context.getHandler());
     const delivery = deliveryInProgress();
-    if (handler === undefined || delivery?.taken === true) return next.handle();
+    if (handler === undefined) return next.handle();
     if (delivery === undefined) throw transportMissing(handler);
+    if (delivery.taken) {
+      // Bound twice: we are inside the transaction of the first. Anything else is an interceptor in front that subscribes again, as retry() does.
+      if (this.scope.active !== undefined) return next.handle();
+      throw calledAgain(handler, delivery);
+    }
     delivery.taken = true;
     return from(this.#settle(handler, delivery, next));
   }
@@ -46,6 +51,10 @@ export class IdempotencyInterceptor implements NestInterceptor {
         isolation: handler.settings.isolation,
         claim: this.inbox.claim(delivery, delivery.eventId, fingerprint(delivery.value)),
       });
+      if (delivery.killed !== undefined) {
+        transaction.destroy(delivery.killed); // it came while the transaction was opening
+        throw delivery.killed;
+      }
       if (transaction.claimed.length === 0) return await this.#skip(transaction, delivery);
       this.emit({ name: 'claimed', ...placeOf(delivery) });
 
@@ -91,7 +100,6 @@ function handled(transaction: OpenTransaction, delivery: DeliveryInProgress, nex
       transaction.destroy(error);
       reject(error);
     });
-    if (delivery.killed !== undefined) return; // while the transaction was opening
     let last: unknown;
     const observer = { next: (value: unknown) => (last = value), error: reject, complete: () => resolve(last) };
     transaction.within(() => next.handle().subscribe(observer));
@@ -113,6 +121,15 @@ function reportOf(error: unknown): DeliveryReport {
   if (IdempotencyError.is(error, 'CLAIM_BUSY')) return { outcome: 'busy', error };
   if (IdempotencyError.is(error, 'COMMIT_UNKNOWN')) return { outcome: 'unknown', error };
   return { outcome: 'failed', error };
+}
+
+/** The transport tries again, with a new delivery and a claim; a second run of this one would have neither. */
+function calledAgain({ consumer }: IdempotentHandler, { reported }: DeliveryInProgress): unknown {
+  if (reported !== undefined && 'error' in reported) return reported.error;
+  return new IdempotencyError(
+    'HANDLER_FAILED',
+    `${consumer} was called a second time for one delivery, by an interceptor in front of it that subscribes again. Take that away: the transport retries`,
+  );
 }
 
 function transportMissing({ consumer }: IdempotentHandler): IdempotencyError {

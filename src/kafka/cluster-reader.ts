@@ -7,12 +7,21 @@ export interface OffsetBounds {
   readonly high: bigint;
 }
 
-/** Reads of the cluster through one admin client, connected at the first use. Rejects as kafkajs does; the callers know how long to go on. */
+/** Where a group and its partitions stand, by {@link partitionKey}. */
+export interface Positions {
+  /** -2 where kafkajs has written that over an offset that was out of range; missing where the group has none. */
+  readonly committed: ReadonlyMap<string, bigint>;
+  readonly bounds: ReadonlyMap<string, OffsetBounds>;
+}
+
+const NO_OFFSET = -1n;
+
+/** Reads of the cluster. Rejects as kafkajs does; the callers know how long to go on. */
 export class ClusterReader {
   readonly #admin: Admin;
   #connected: Promise<void> | undefined;
 
-  constructor(kafka: Kafka) {
+  constructor(private readonly kafka: Kafka) {
     this.#admin = kafka.admin();
   }
 
@@ -22,27 +31,25 @@ export class ClusterReader {
     return (await this.#admin.listTopics()).filter((topic) => !topic.startsWith('__'));
   }
 
-  /** The group's committed offsets by {@link partitionKey}; partitions without one are missing from the map. */
-  async committed(groupId: string, topics: readonly string[]): Promise<Map<string, bigint>> {
-    await this.#connect();
-    const found = new Map<string, bigint>();
-    for (const { topic, partitions } of await this.#admin.fetchOffsets({ groupId, topics: [...topics] })) {
-      for (const { partition, offset } of partitions) {
-        if (BigInt(offset) >= 0n) found.set(partitionKey({ topic, partition }), BigInt(offset));
-      }
+  /**
+   * Committed offsets and bounds of the partitions, from a client made for this: one that lives on asks the leaders it knew minutes ago, and fails for
+   * ever over a topic that is gone. Rejects if the cluster does not know one of the partitions yet.
+   */
+  async positions(groupId: string, partitions: readonly TopicPartition[]): Promise<Positions> {
+    if (partitions.length === 0) return { committed: new Map(), bounds: new Map() };
+    const admin = this.kafka.admin();
+    await admin.connect();
+    try {
+      const topics = [...new Set(partitions.map(({ topic }) => topic))];
+      const committed = await committedOf(admin, groupId, topics);
+      const bounds = await boundsOf(admin, topics);
+      const unknown = partitions.find((place) => !bounds.has(partitionKey(place)));
+      if (unknown !== undefined)
+        throw new Error(`the cluster does not know ${unknown.topic}[${unknown.partition}] yet`);
+      return { committed, bounds };
+    } finally {
+      await admin.disconnect();
     }
-    return found;
-  }
-
-  async bounds(partitions: readonly TopicPartition[]): Promise<Map<string, OffsetBounds>> {
-    await this.#connect();
-    const found = new Map<string, OffsetBounds>();
-    for (const topic of new Set(partitions.map((place) => place.topic))) {
-      for (const { partition, low, high } of await this.#admin.fetchTopicOffsets(topic)) {
-        found.set(partitionKey({ topic, partition }), { low: BigInt(low), high: BigInt(high) });
-      }
-    }
-    return found;
   }
 
   async close(): Promise<void> {
@@ -58,4 +65,24 @@ export class ClusterReader {
       throw error;
     }
   }
+}
+
+async function committedOf(admin: Admin, groupId: string, topics: string[]): Promise<Map<string, bigint>> {
+  const found = new Map<string, bigint>();
+  for (const { topic, partitions } of await admin.fetchOffsets({ groupId, topics })) {
+    for (const { partition, offset } of partitions) {
+      if (BigInt(offset) !== NO_OFFSET) found.set(partitionKey({ topic, partition }), BigInt(offset));
+    }
+  }
+  return found;
+}
+
+async function boundsOf(admin: Admin, topics: string[]): Promise<Map<string, OffsetBounds>> {
+  const found = new Map<string, OffsetBounds>();
+  for (const topic of topics) {
+    for (const { partition, low, high } of await admin.fetchTopicOffsets(topic)) {
+      found.set(partitionKey({ topic, partition }), { low: BigInt(low), high: BigInt(high) });
+    }
+  }
+  return found;
 }

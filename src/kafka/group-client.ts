@@ -54,9 +54,11 @@ export class GroupClient {
   }
 
   /** Connects, subscribes and begins to fetch. Rejects if the brokers cannot be reached; a failure after that is told as a crash. */
-  async run(topics: readonly string[], fromBeginning: boolean): Promise<void> {
+  async run(topics: readonly string[]): Promise<void> {
     await this.consumer.connect();
-    await this.consumer.subscribe({ topics: [...topics], fromBeginning });
+    // Every partition is sought by its owner. kafkajs needs this only where an offset is out of range: then it writes over the group's offset, and -2
+    // (earliest) can be told from no offset, while -1 (latest) would lose what is stored.
+    await this.consumer.subscribe({ topics: [...topics], fromBeginning: true });
     await this.consumer.run({
       autoCommit: false,
       eachBatchAutoResolve: false,

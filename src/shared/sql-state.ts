@@ -7,7 +7,7 @@ const DEADLOCK_DETECTED = '40P01';
  */
 export function sqlState(error: unknown): string | undefined {
   for (const link of errorChain(error)) {
-    const code = (link as { code?: unknown }).code;
+    const code = codeOf(link);
     if (typeof code === 'string' && /^(?=.*\d)[0-9A-Z]{5}$/.test(code)) return code;
   }
   return undefined;
@@ -19,6 +19,23 @@ export function isSerializationFailure(error: unknown): boolean {
   return state === SERIALIZATION_FAILURE || state === DEADLOCK_DETECTED;
 }
 
+function codeOf(link: object): unknown {
+  try {
+    return (link as { code?: unknown }).code;
+  } catch {
+    return undefined; // as below
+  }
+}
+
+function wrappedBy(link: object): unknown[] {
+  try {
+    const { driverError, cause, error, errors } = link as Record<string, unknown>;
+    return [driverError, cause, error, ...(Array.isArray(errors) ? (errors as unknown[]) : [])];
+  } catch {
+    return []; // whatever was thrown may have getters that throw: then it tells nothing
+  }
+}
+
 /** The error and everything it wraps, breadth first, each once. */
 export function errorChain(error: unknown): object[] {
   const seen = new Set<object>();
@@ -27,8 +44,7 @@ export function errorChain(error: unknown): object[] {
     const link = queue[at];
     if (typeof link !== 'object' || link === null || seen.has(link)) continue;
     seen.add(link);
-    const { driverError, cause, error: inner, errors } = link as Record<string, unknown>;
-    queue.push(driverError, cause, inner, ...(Array.isArray(errors) ? (errors as unknown[]) : []));
+    queue.push(...wrappedBy(link));
   }
   return [...seen];
 }

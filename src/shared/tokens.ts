@@ -5,5 +5,3 @@ export const RESOLVED_OPTIONS = token('options');
 export const HANDLER_PROFILES = token('handler-profiles');
 export const CONSUMER_PROGRESS = token('consumer-progress');
 export const EMIT_EVENT = token('emit-event');
-export const BARRIER = token('barrier');
-export const TRANSACTION_SLOTS = token('transaction-slots');
