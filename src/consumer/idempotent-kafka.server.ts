@@ -10,7 +10,7 @@ import type { ConsumerConfig, KafkaConfig } from 'kafkajs';
 import { ClusterReader } from '../kafka/cluster-reader.js';
 import { kafkaClient } from '../kafka/kafka-client.js';
 import type { ConsumerProgress, HealthReport } from '../shared/consumer-progress.js';
-import { currentDelivery } from '../shared/delivery.js';
+import { deliveryInProgress } from '../shared/delivery.js';
 import type { EmitEvent } from '../shared/events.js';
 import type { HandlerProfiles } from '../shared/handler-profile.js';
 import { EMIT_EVENT, HANDLER_PROFILES, RESOLVED_OPTIONS } from '../shared/tokens.js';
@@ -102,8 +102,13 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
 
   listen(callback: (error?: unknown) => void): void {
     this.#listeningSince ??= new Date();
+    try {
+      this.#startWhenReady();
+    } catch (error) {
+      callback(error);
+      return;
+    }
     callback();
-    this.#startWhenReady();
   }
 
   /** Called by the module once everything that handlers need is checked and ready. `transactions`: deliveries at once. */
@@ -129,7 +134,9 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
    */
   stop(): Promise<void> {
     this.#stopped ??= this.#drain();
-    return currentDelivery() === undefined ? this.#stopped : Promise.resolve();
+    const delivery = deliveryInProgress();
+    const isInHandler = delivery !== undefined && delivery.reported === undefined; // a timer made there lives on in its context
+    return isInHandler ? Promise.resolve() : this.#stopped;
   }
 
   close(): Promise<void> {

@@ -98,6 +98,16 @@ export class Lane implements LaneWork {
     this.wake();
   }
 
+  /** Whether a delivery may begin: the first of a record, a further try, or that of its next handler. */
+  get mayBegin(): boolean {
+    return !this.#held && this.stopped === undefined && this.host.mayStart(this);
+  }
+
+  /** Resolves when one may begin, or when the lane is interrupted. */
+  async untilMayBegin(): Promise<void> {
+    while (!this.mayBegin && !this.interrupted.aborted) await this.#untilWoken();
+  }
+
   /** Resolves when no delivery of this lane is running. */
   async atRest(): Promise<void> {
     await this.#work;
@@ -121,12 +131,13 @@ export class Lane implements LaneWork {
   finish(): void {
     this.hold();
     this.#interrupt.abort();
+    this.wake();
   }
 
   async #run(): Promise<void> {
     while (!this.isDead) {
       const record = this.#queue[0];
-      if (record === undefined || this.#held || this.stopped !== undefined || !this.host.mayStart(this)) {
+      if (record === undefined || !this.mayBegin) {
         await this.#untilWoken();
         continue;
       }

@@ -22,6 +22,8 @@ const WATCH_MS = 50;
 export interface LaneWork extends TopicPartition {
   /** Aborts when the record shall not be tried again here. */
   readonly interrupted: AbortSignal;
+  readonly mayBegin: boolean;
+  untilMayBegin(): Promise<void>;
   retrying: { readonly since: Date; readonly detail: string } | undefined;
   stopped: IdempotencyError | undefined;
 }
@@ -114,12 +116,14 @@ export class RecordDelivery {
     const { slots } = this.parts;
     let failed = 0;
     let reruns = 0;
-    while (!lane.interrupted.aborted) {
+    for (;;) {
+      if (!lane.mayBegin) await lane.untilMayBegin();
+      if (lane.interrupted.aborted) return undefined;
       if (!slots.tryAcquire()) {
         await slots.acquire();
         if (lane.interrupted.aborted) {
           slots.release(); // the partition was lost while it waited
-          break;
+          return undefined;
         }
       }
       const view = record.view(settings.decode, this.parts.jsonDepth);
@@ -139,7 +143,6 @@ export class RecordDelivery {
       this.#tell(report as DeliveryReport & { error: unknown }, step, delivery, lane);
       await sleep(step.delayMs, undefined, { signal: lane.interrupted }).catch(() => undefined); // interrupted: the loop ends
     }
-    return undefined;
   }
 
   /** One delivery. Resolves with how it ended; a handler that does not end is killed at its timeout, and left behind if even that does not end it. */

@@ -79,7 +79,7 @@ function replyOf(request: KafkaRequest, value: unknown): Message {
     key: given.key === undefined || given.key === null ? null : (encoded(given.key) as string | Buffer),
     value: encoded(given.value),
     headers,
-    ...(request.replyPartition === undefined ? {} : { partition: request.replyPartition }),
+    partition: request.replyPartition ?? 0, // one for all replies of a request, so that they stay in order
   };
 }
 

@@ -7,7 +7,7 @@ import type { HandlerProfile, HandlerProfiles } from '../shared/handler-profile.
 import type { IdSource } from '../shared/record.js';
 import { RESOLVED_OPTIONS } from '../shared/tokens.js';
 import { defaultIdSource } from './identity/event-id.js';
-import { idempotentOptionsOf } from './idempotent-metadata.js';
+import { idempotentOptionsOf, isIdempotentMember } from './idempotent-metadata.js';
 
 // Nest's own keys (the same in 11 and 12), which its package root does not export.
 const NEST_HANDLER_TYPE = 'microservices:handler_type';
@@ -93,6 +93,8 @@ export class HandlerCatalogue implements HandlerProfiles {
       const prototype = metatype.prototype as Record<string, object>;
       return this.scanner.getAllMethodNames(prototype).flatMap((name) => {
         const body = prototype[name] as object;
+        if (isIdempotentMember(prototype, name) && idempotentOptionsOf(body) === undefined)
+          throw decoratorLost(`${metatype.name}.${name}`);
         const type = Reflect.getMetadata(NEST_HANDLER_TYPE, body) as number | undefined;
         if (type === undefined && idempotentOptionsOf(body) !== undefined)
           throw notAnEventHandler(`${metatype.name}.${name}`);
@@ -139,6 +141,13 @@ function nameMissing(where: string): IdempotencyError {
 function notReplayable(where: string): IdempotencyError {
   const message = `@Idempotent() of ${where} stands on a @MessagePattern handler: a duplicate request would get no reply, for replies are not stored. Use @EventPattern, or take @Idempotent() away`;
   return new IdempotencyError('REQUEST_NOT_REPLAYABLE', message);
+}
+
+function decoratorLost(where: string): IdempotencyError {
+  return new IdempotencyError(
+    'OPTIONS_INVALID',
+    `@Idempotent() of ${where} is lost: another decorator put a new function in the method's place, so events would be handled without it. Put @Idempotent() above that decorator, next to @EventPattern`,
+  );
 }
 
 function notAnEventHandler(where: string): IdempotencyError {

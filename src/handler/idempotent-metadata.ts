@@ -12,3 +12,12 @@ export function markIdempotent(method: object, options: IdempotentOptions): void
 export function idempotentOptionsOf(method: object): IdempotentOptions | undefined {
   return Reflect.getMetadata(IDEMPOTENT, method) as IdempotentOptions | undefined;
 }
+
+/** Remembers the member too: a decorator that puts a new function in its place takes the method's own metadata away. */
+export function markIdempotentMember(prototype: object, name: string | symbol): void {
+  Reflect.defineMetadata(IDEMPOTENT, true, prototype, name);
+}
+
+export function isIdempotentMember(prototype: object, name: string): boolean {
+  return Reflect.getOwnMetadata(IDEMPOTENT, prototype, name) === true;
+}

@@ -2,7 +2,7 @@ import { UseInterceptors } from '@nestjs/common';
 import type { IdempotentOptions } from '../idempotency.options.js';
 import { checkIdempotentOptions } from '../options/check.js';
 import { IdempotencyError } from '../shared/errors.js';
-import { markIdempotent } from './idempotent-metadata.js';
+import { markIdempotent, markIdempotentMember } from './idempotent-metadata.js';
 import { IdempotencyInterceptor } from './idempotency.interceptor.js';
 
 /**
@@ -21,6 +21,7 @@ export function Idempotent(options?: IdempotentOptions): MethodDecorator {
       );
     checkIdempotentOptions(options, where);
     markIdempotent(descriptor.value as object, options ?? {});
+    markIdempotentMember(target, key);
     UseInterceptors(IdempotencyInterceptor)(target, key, descriptor);
   };
 }

@@ -90,6 +90,36 @@ test('B27 closing while the consumer still waits for its topic is clean', async 
   expect(service.server.health().ready).toBe(false);
 });
 
+test('a record that is being tried again waits too while its topic is paused', async () => {
+  const world = await testWorld();
+  const topic = await world.topic();
+  let isFailing = true;
+  const handler = eventHandler(topic, async ({ id }, tools) => {
+    if (isFailing) throw new Error('not yet');
+    await writeEffect(tools, id);
+  });
+  const service = await testService(world, { controllers: [handler] });
+  await world.send(topic, { id: 'a' });
+  await until(() => service.named('failed').length > 0, { what: 'the first failure' });
+  service.server.pause(topic);
+  await until(() => service.named('received').length === service.named('failed').length, {
+    what: 'no delivery to run',
+  });
+  const tries = service.named('received').length;
+  isFailing = false;
+  const other = await world.topic(1, 'clock');
+  await testService(world, {
+    controllers: [eventHandler(other, ({ id }, tools) => writeEffect(tools, id), { consumer: 'clock' })],
+    options: { kafka: { consumer: { groupId: `${world.group}-clock` } } },
+  });
+  await world.send(other, { id: 'tick' });
+  await world.untilCommitted(other, 1, 0, `${world.group}-clock`); // longer than several backoffs of 50 ms
+  expect(service.named('received')).toHaveLength(tries);
+  service.server.resume(topic);
+  await world.untilCommitted(topic, 1);
+  expect((await world.effects()).sort()).toEqual(['a', 'tick']);
+});
+
 test('a paused topic begins nothing further until it is resumed, and the other topics go on', async () => {
   const world = await testWorld();
   const [paused, other] = [await world.topic(1, 'paused'), await world.topic(1, 'other')];

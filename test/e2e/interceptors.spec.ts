@@ -93,7 +93,7 @@ test('B04 whatever a handler throws, its record is tried again and the other par
   const world = await testWorld();
   const topic = await world.topic(2);
   let calls = 0;
-  const hostile = Object.defineProperty({}, 'cause', {
+  const hostile = Object.defineProperty(new Error('odd'), 'cause', {
     get() {
       throw new Error('not even that');
     },

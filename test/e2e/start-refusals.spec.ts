@@ -39,6 +39,22 @@ function withoutPattern(): Type {
   return Handlers;
 }
 
+/** `@Idempotent` below a decorator that puts a function of its own in the method's place. */
+function replaced(): Type {
+  const Wrapped: MethodDecorator = (_target, _key, descriptor) => {
+    const { value } = descriptor as unknown as { value: (...args: unknown[]) => unknown };
+    (descriptor as { value: unknown }).value = (...args: unknown[]) => value(...args);
+  };
+  @Controller()
+  class Handlers {
+    @OnTopic(TOPIC)
+    @Wrapped
+    @Idempotent({ consumer: 'test' })
+    handle(): void {}
+  }
+  return Handlers;
+}
+
 const sessionSetting = (world: World, setting: string): NonNullable<ServiceOptions['typeOrm']> => ({
   extra: { options: `-c search_path=${world.schema} -c ${setting}` },
 });
@@ -51,6 +67,11 @@ interface Refusal {
 }
 
 const refusals: Record<string, Refusal> = {
+  'a decorator that loses @Idempotent': {
+    code: 'OPTIONS_INVALID',
+    names: ['Handlers.handle', 'is lost'],
+    service: () => ({ controllers: [replaced()] }),
+  },
   'a consumer name used twice': {
     code: 'CONSUMER_NAME_TAKEN',
     names: ["'test'", 'Handlers.handle'],
