@@ -32,8 +32,9 @@ export interface HandlerOptions {
     jitter?: 'full' | 'none';
   };
   /**
-   * Asked first about every error a handler throws: `'permanent'` never helps to try again, `'transient'` may; `undefined` leaves it to the
-   * built-in rules, and so does not giving it. What is an outage of the database or the broker is never asked.
+   * What an error a handler throws is: `'permanent'` never helps to try again, `'transient'` may; `undefined` leaves it to the built-in rules, and so
+   * does not giving it. Not asked in this version, in which every failing handler is tried again; what is an outage of the database or the broker
+   * never will be.
    */
   classify?: (error: unknown, delivery: Delivery) => 'permanent' | 'transient' | undefined;
   /**

@@ -8,7 +8,7 @@ import {
 } from '@nestjs/microservices';
 import type { ConsumerConfig, KafkaConfig } from 'kafkajs';
 import { ClusterReader } from '../kafka/cluster-reader.js';
-import { kafkaClient } from '../kafka/kafka-client.js';
+import { kafkaClient, replyProducer } from '../kafka/kafka-client.js';
 import type { ConsumerProgress, HealthReport } from '../shared/consumer-progress.js';
 import { deliveryInProgress } from '../shared/delivery.js';
 import type { EmitEvent } from '../shared/events.js';
@@ -172,11 +172,9 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
       return;
     const handlers = new HandlerTable(this.#registrations.map((registration) => this.#registered(registration)));
     const { kafka, buffer, commitIntervalMs, limits, shutdownDeadlineMs } = this.options;
-    const client = kafkaClient(kafka.client);
-    const reader = new ClusterReader(client);
-    this.#replies = new Replies(() =>
-      client.producer({ allowAutoTopicCreation: false, idempotent: true, maxInFlightRequests: 1 }),
-    );
+    const newKafka = () => kafkaClient(kafka.client);
+    const reader = new ClusterReader(newKafka());
+    this.#replies = new Replies(() => replyProducer(newKafka()));
     this.#delivery = new RecordDelivery({
       handlers,
       slots: new Slots(this.#begin.transactions),
@@ -190,7 +188,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
       },
     });
     const parts = {
-      kafka: client,
+      newKafka,
       config: kafka.consumer,
       groupId: this.groupId,
       fromBeginning: kafka.fromBeginning,

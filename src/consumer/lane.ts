@@ -10,9 +10,9 @@ export interface LaneHost {
   /** False while nothing may begin: heartbeats are missing, the topic is paused by the user, the consumer drains. */
   mayStart(lane: Lane): boolean;
   /** A record is final. */
-  settled(lane: Lane): void;
+  settled(): void;
   /** Nothing is left to do. */
-  ranDry(lane: Lane): void;
+  ranDry(): void;
 }
 
 /**
@@ -151,8 +151,8 @@ export class Lane implements LaneWork {
       this.#queue.shift();
       this.#queuedBytes -= record.bytes;
       this.ledger.settle(record.offset, settlement);
-      this.host.settled(this);
-      if (this.#queue.length === 0) this.host.ranDry(this);
+      this.host.settled();
+      if (this.#queue.length === 0) this.host.ranDry();
     }
   }
 

@@ -6,21 +6,20 @@ import type { EmitEvent } from '../shared/events.js';
 import type { ClusterReader, OffsetBounds, Positions } from '../kafka/cluster-reader.js';
 import { GroupClient, type FetchedBatch, type FilteredBatch, type GroupListener } from '../kafka/group-client.js';
 import { partitionKey, type TopicPartition } from '../kafka/positions.js';
+import { STALE_SESSION } from '../shared/session.js';
 import { within } from '../shared/within.js';
 import { Lane, type LaneHost } from './lane.js';
 import { OffsetCommitter, type Barrier } from './offset-committer.js';
 import { OffsetLedger } from './offset-ledger.js';
 import type { RecordDelivery } from './record-delivery.js';
 
-/** Of a session without a heartbeat, the part after which nothing begins any more. */
-const STALE_SESSION = 0.8;
 const ANCHOR_RETRY_MS = 250;
 /** For what was killed to say how it ended: a little more than a delivery is waited for. */
 const KILLED_MS = 1100;
 const LEAVE_MS = 500;
 
 export interface MembershipParts {
-  readonly kafka: Kafka;
+  readonly newKafka: () => Kafka;
   readonly config: ConsumerConfig & { readonly sessionTimeout: number };
   readonly groupId: string;
   readonly fromBeginning: boolean;
@@ -67,7 +66,7 @@ export class Membership implements GroupListener, LaneHost {
     readonly topics: readonly string[],
   ) {
     this.crash = new Promise((resolve) => (this.#tellCrash = resolve));
-    this.#client = new GroupClient(parts.kafka, parts.config, this);
+    this.#client = new GroupClient(parts.newKafka(), parts.config, this);
     this.#committer = new OffsetCommitter(this.#client, () => this.#lanes.values(), parts.barrier, parts.emit);
     this.#timer = setInterval(() => void this.#commit(), parts.commitIntervalMs);
   }

@@ -7,10 +7,6 @@ export class Slots {
     this.#free = size;
   }
 
-  get inUse(): number {
-    return this.size - this.#free;
-  }
-
   /** Takes a slot if one is free: then nothing has to be awaited. Pair with {@link release}. */
   tryAcquire(): boolean {
     if (this.#free === 0) return false;

@@ -1,9 +1,19 @@
 import { Logger } from '@nestjs/common';
-import { Kafka, logLevel, type KafkaConfig, type logCreator } from 'kafkajs';
+import { Kafka, logLevel, Partitioners, type KafkaConfig, type logCreator, type Producer } from 'kafkajs';
 
 /** A kafkajs client of our own for each purpose: what one of them does to its connections or metadata never disturbs another. */
 export function kafkaClient(config: KafkaConfig): Kafka {
   return new Kafka(config.logCreator === undefined ? { ...config, logCreator: nestLogCreator } : config);
+}
+
+/** Acknowledged by all replicas, written once even if a send is repeated. */
+export function replyProducer(kafka: Kafka): Producer {
+  return kafka.producer({
+    createPartitioner: Partitioners.DefaultPartitioner,
+    allowAutoTopicCreation: false,
+    idempotent: true,
+    maxInFlightRequests: 1,
+  });
 }
 
 /**

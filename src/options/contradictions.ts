@@ -1,10 +1,8 @@
 import { type Duration, durationMs } from '../shared/duration.js';
+import { STALE_SESSION } from '../shared/session.js';
 import { DEFAULTS, KAFKAJS_DEFAULTS } from './defaults.js';
 import type { Fault } from './fault.js';
 import { readPath } from './read.js';
-
-/** A lane starts nothing when its consumer's last heartbeat is older than this part of a session. */
-const HEARTBEAT_FENCE = 0.8;
 
 /** A rule that needs several options. It is asked only where each of them is right by itself, so that one fault is told once. */
 interface Contradiction {
@@ -86,7 +84,7 @@ function rareHeartbeat(options: object): Fault | undefined {
   const { heartbeatMs, maxWaitMs, sessionMs } = consumerTimes(options);
   // A fetch wait that is too long has its own fault: here it counts as if it were mended.
   const oldestMs = heartbeatMs + Math.min(maxWaitMs, sessionMs / 3);
-  if (oldestMs < sessionMs * HEARTBEAT_FENCE) return undefined;
+  if (oldestMs < sessionMs * STALE_SESSION) return undefined;
   return {
     path: HEARTBEAT,
     problem: `is ${told(options, HEARTBEAT, heartbeatMs)}, but sessionTimeout is ${told(options, SESSION, sessionMs)}: between two heartbeats this consumer would stop working or be dropped from the group`,

@@ -1,6 +1,7 @@
 import type { DataSource, EntityManager, QueryRunner } from 'typeorm';
 import { IdempotencyError } from '../shared/errors.js';
 import type { EmitEvent } from '../shared/events.js';
+import type { Isolation } from '../shared/handler-profile.js';
 import { sqlState } from '../shared/sql-state.js';
 import { beginWithClaim, type ClaimRequest } from './begin-query.js';
 import { GatedConnection } from './gated-connection.js';
@@ -19,7 +20,7 @@ import {
   transactionEnded,
 } from './transaction-errors.js';
 
-export type Isolation = 'READ COMMITTED' | 'REPEATABLE READ' | 'SERIALIZABLE';
+export type { Isolation };
 
 export interface OpenRequest {
   /** Named in errors: "consumer 'billing.charge', orders-3@41". */
