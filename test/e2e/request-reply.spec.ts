@@ -11,6 +11,7 @@ import { logLevel } from 'kafkajs';
 import { from, lastValueFrom, toArray } from 'rxjs';
 import { DataSource } from 'typeorm';
 import { expect, onTestFinished, test } from 'vitest';
+import { until } from '../services/until.js';
 import { eventHandler, writeEffect, type TestEvent } from './kit/handlers.js';
 import { testService, testWorld } from './kit/in-test.js';
 import type { World } from './kit/world.js';
@@ -45,6 +46,8 @@ async function asker(world: World, topic: string): Promise<ClientKafka> {
   onTestFinished(() => client.close());
   client.subscribeToResponseOf(topic);
   await client.connect();
+  // It refuses to ask before its consumer has been given the reply topic.
+  await until(() => client.getConsumerAssignments()[`${topic}.reply`] !== undefined, { what: 'the reply topic' });
   return client;
 }
 
