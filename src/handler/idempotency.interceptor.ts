@@ -4,7 +4,6 @@ import { Inbox } from '../inbox/inbox.js';
 import { deliveryInProgress, type DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
 import { IdempotencyError } from '../shared/errors.js';
 import { placeOf, type EmitEvent } from '../shared/events.js';
-import { sqlState } from '../shared/sql-state.js';
 import { EMIT_EVENT } from '../shared/tokens.js';
 import type { OpenTransaction } from '../transaction/open-transaction.js';
 import { TransactionScope } from '../transaction/transaction-scope.js';
@@ -83,9 +82,9 @@ export class IdempotencyInterceptor implements NestInterceptor {
     try {
       return await handled(transaction, delivery, next);
     } catch (error) {
-      const { firstError } = transaction;
+      const blamed = transaction.blamed(error);
       await transaction.rollback();
-      throw sqlState(error) === IN_FAILED_TRANSACTION ? abortedEarlier(firstError) : error;
+      throw blamed;
     }
   }
 }
@@ -104,17 +103,6 @@ function handled(transaction: OpenTransaction, delivery: DeliveryInProgress, nex
     const observer = { next: (value: unknown) => (last = value), error: reject, complete: () => resolve(last) };
     transaction.within(() => next.handle().subscribe(observer));
   });
-}
-
-/** What PostgreSQL answers to every statement after one that failed. */
-const IN_FAILED_TRANSACTION = '25P02';
-
-/** The handler caught an error and went on: the one to tell is the first, not what followed from it. */
-function abortedEarlier(firstError: unknown): IdempotencyError {
-  const message =
-    `An earlier statement of the handler failed with SQLSTATE ${sqlState(firstError)} and its error was caught, so PostgreSQL refused every statement after it (25P02) and the transaction is rolled back. ` +
-    'If the handler means to go on, put that statement into dataSource.transaction(): then only its savepoint is rolled back';
-  return new IdempotencyError('TRANSACTION_ABORTED', message, { cause: firstError, retryable: true });
 }
 
 function reportOf(error: unknown): DeliveryReport {

@@ -12,6 +12,7 @@ import { isStalePlan, type StatementNames } from './statement-names.js';
 import { enter, entryOf, outside, type Joinable, type NestedRequest } from './transaction-context.js';
 import { sendCommit, sendRollback, type CommitOutcome } from './transaction-end.js';
 import {
+  blamed,
   claimBusy,
   commitUnknown,
   connectionLost,
@@ -51,6 +52,8 @@ export interface OpenTransaction {
    * driver's own error if PostgreSQL refused the COMMIT (a deferred constraint, 40001). In each case the transaction is over.
    */
   commit(): Promise<void>;
+  /** The error to tell when the work in the transaction failed with this one: the first, where it is only the consequence of another (25P02). */
+  blamed(error: unknown): unknown;
   /** Never rejects. A connection that gives trouble is destroyed, not returned to the pool. */
   rollback(): Promise<void>;
   /** At once and at any time: nothing is sent any more, the connection is destroyed, pending queries reject. A COMMIT on its way becomes unknown. */
@@ -166,6 +169,10 @@ class Transaction implements OpenTransaction, Joinable {
     if (!this.#becomes('rolled back')) return;
     await this.#letGo(trouble);
     if (this.runner.hasSubscribers) await this.#tell('After', 'TransactionRollback');
+  }
+
+  blamed(error: unknown): unknown {
+    return blamed(this.owner, error, this.firstError);
   }
 
   destroy(error: Error): void {

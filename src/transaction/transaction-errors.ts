@@ -20,10 +20,18 @@ export function nestedEnded(owner: string): IdempotencyError {
 export function transactionAborted(owner: string, cause: unknown): IdempotencyError {
   return new IdempotencyError(
     'TRANSACTION_ABORTED',
-    `The transaction of ${owner} was aborted by an earlier ${named(cause)}, so PostgreSQL rolled it back when COMMIT was asked for. If the handler means to catch that error and go on, ` +
+    `The transaction of ${owner} was aborted by an earlier ${named(cause)}, so PostgreSQL refused what came after it and rolled back. If the handler means to catch that error and go on, ` +
       'put the statement into dataSource.transaction(): then only its savepoint is rolled back',
     { cause, retryable: true },
   );
+}
+
+/** What PostgreSQL answers to every statement after one that failed. */
+const IN_FAILED_TRANSACTION = '25P02';
+
+/** The error to tell of work that failed. Work that caught an SQL error and went on gets 25P02 from every later statement: then it is the first that counts. */
+export function blamed(owner: string, error: unknown, firstError: unknown): unknown {
+  return sqlState(error) === IN_FAILED_TRANSACTION ? transactionAborted(owner, firstError) : error;
 }
 
 export function connectionLost(owner: string, cause: unknown): IdempotencyError {

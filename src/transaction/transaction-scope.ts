@@ -76,8 +76,9 @@ export class TransactionScope {
     try {
       result = await transaction.within(() => work(transaction.manager));
     } catch (error) {
+      const blamed = transaction.blamed(error);
       await transaction.rollback();
-      throw error;
+      throw blamed;
     }
     await transaction.commit();
     return result;

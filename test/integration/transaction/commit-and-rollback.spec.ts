@@ -94,6 +94,15 @@ describe.each(versions)('the end of a transaction, %s', (_name, orm) => {
     expect([await world.effectNames(), await world.claimIds()]).toEqual([['there'], []]);
   });
 
+  it('B19 run() tells the first error too, not the one that followed from it', async () => {
+    const work = async (): Promise<void> => {
+      await world.dataSource.query('SELECT 1/0').catch(() => undefined);
+      await world.effects.insert({ name: 'after' });
+    };
+    const error = await rejection(world.scope.run(work));
+    expect(error).toMatchObject({ code: 'TRANSACTION_ABORTED', cause: { code: '22012' } });
+  });
+
   it('B19 an aborted transaction is seen at each of 50 commits that follow the error at once', async () => {
     for (let n = 0; n < 50; n += 1) {
       const transaction = await world.open(`e${n}`);
