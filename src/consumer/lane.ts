@@ -24,7 +24,7 @@ export interface LaneHost {
 export class Lane implements LaneWork {
   readonly topic: string;
   readonly partition: number;
-  /** Resolves when the lane is dead and nothing of it is running. */
+  /** Resolves when the lane is dead and its last delivery has ended, or was left behind at its timeout. */
   readonly ended: Promise<void>;
   /** Fetching is paused because the lane is full. */
   full = false;

@@ -107,9 +107,10 @@ export class Membership implements GroupListener, LaneHost {
       `The handler did not end within the ${deadlineMs} ms that draining may take (shutdown.deadline), so its transaction is rolled back; the record is delivered again`,
       { retryable: true },
     );
-    await within(atRest, deadlineMs);
-    this.parts.delivery.killAll(deadline);
-    await within(atRest, KILLED_MS);
+    if (!(await within(atRest, deadlineMs))) {
+      this.parts.delivery.killAll(deadline);
+      await within(atRest, KILLED_MS);
+    }
     const left = Math.max(endsAt - performance.now(), LEAVE_MS);
     await within(this.#committer.flush(), left / 2);
     await within(

@@ -140,7 +140,7 @@ export class GroupClient {
     this.consumer.on(events.CRASH, ({ payload }) => this.listener.crashed(payload.error));
   }
 
-  // oxlint-disable-next-line typescript/unbound-method -- closures in kafkajs; through the payload they would keep the whole batch in memory
+  // oxlint-disable-next-line typescript/unbound-method -- closures in kafkajs, which use no this
   #eachBatch({ batch, resolveOffset, commitOffsetsIfNecessary }: EachBatchPayload): void {
     this.#commitOnce = commitOffsetsIfNecessary;
     const { topic, partition, messages } = batch;

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** Waits for the work, but no longer than that. A rejection of the work is thrown while it is waited for, and left alone afterwards. */
-export async function within(work: Promise<unknown>, ms: number): Promise<void> {
+/** Waits for the work, but no longer than that; false: it has not ended. A rejection of the work is thrown while it is waited for, and left alone afterwards. */
+export async function within(work: Promise<unknown>, ms: number): Promise<boolean> {
   const timer = new AbortController();
-  const timeUp = sleep(ms, undefined, { signal: timer.signal }).catch(() => undefined);
-  await Promise.race([work, timeUp]).finally(() => timer.abort());
+  const timeUp = sleep(ms, false, { signal: timer.signal }).catch(() => false); // aborted below: nobody waits for it any more
+  return Promise.race([work.then(() => true), timeUp]).finally(() => timer.abort());
 }
