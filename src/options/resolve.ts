@@ -1,3 +1,4 @@
+import type { RedeliverySettings } from '../shared/parking.js';
 import type { ConsumerConfig, KafkaConfig } from 'kafkajs';
 import type { HandlerOptions, IdempotencyOptions } from '../idempotency.options.js';
 import { type Duration, durationMs } from '../shared/duration.js';
@@ -10,6 +11,8 @@ import { ClientShape, ConsumerShape } from './shapes.js';
 
 /** Handler options with nothing left open. */
 export interface ResolvedHandlerOptions {
+  readonly holdKey: boolean;
+  readonly redelivery: RedeliverySettings;
   readonly timeoutMs: number;
   readonly retry: ResolvedRetry;
   readonly classify: HandlerOptions['classify'];
@@ -114,6 +117,8 @@ function handlerDefaults(): ResolvedHandlerOptions {
     classify: undefined,
     decode,
     isolation,
+    holdKey: false,
+    redelivery: { rounds: 0, delayMs: 60_000, factor: 6, maxDelayMs: 21_600_000, jitter: 'none' },
   };
 }
 
@@ -132,6 +137,8 @@ function mergeHandlerOptions(base: ResolvedHandlerOptions, given: HandlerOptions
     classify: classify?.bind(given) ?? base.classify,
     decode: (typeof decode === 'function' ? decode.bind(given) : decode) ?? base.decode,
     isolation: isolation ?? base.isolation,
+    holdKey: base.holdKey,
+    redelivery: base.redelivery,
   };
 }
 

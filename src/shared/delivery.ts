@@ -1,5 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { IdempotencyError } from './errors.js';
+import type { RowRemoval } from './parking.js';
 import type { RecordView } from './record.js';
 
 /** One attempt to get a record handled: one per record, handler and attempt. Read it in a handler with {@link currentDelivery}. */
@@ -20,7 +21,13 @@ export type Outcome = 'processed' | 'duplicate' | 'stale' | 'failed' | 'busy' | 
 /** What the interceptor tells the transport. `error` is the original one, whatever an exception filter makes of it later. */
 export type DeliveryReport =
   | { readonly outcome: 'processed' | 'duplicate' | 'stale' }
-  | { readonly outcome: 'failed' | 'busy' | 'unknown'; readonly error: unknown };
+  | { readonly outcome: 'busy' | 'unknown'; readonly error: unknown }
+  | {
+      readonly outcome: 'failed';
+      readonly error: unknown;
+      /** Seen while connecting or on our own connection, and of the kind that no handler can help: the database is away. */
+      readonly isOutage?: boolean;
+    };
 
 /**
  * The transport's side of a delivery, and the only place where the consumer and the handler meet:
@@ -32,6 +39,10 @@ export class DeliveryInProgress implements Delivery {
   eventId: string | undefined;
   /** Set by the interceptor that takes the delivery, so that one bound twice acts once. */
   taken = false;
+  /** Of a parked event: what has to go in the same transaction. */
+  removal: RowRemoval | undefined;
+  /** To be awaited once it is known that the handler runs, before it does. What it throws fails the delivery. */
+  beforeRun: (() => Promise<void> | undefined) | undefined;
   #report: DeliveryReport | undefined;
   #killed: IdempotencyError | undefined;
   #onKill: ((error: IdempotencyError) => void) | undefined;

@@ -17,12 +17,16 @@ export const ERROR_CODES = [
   'ID_MISSING',
   'ID_INVALID',
   'DECODE_FAILED',
+  'VALIDATION_FAILED',
   'NO_HANDLER',
+  'CODEC_MISSING',
   'BATCH_TOO_LARGE',
   // Handler
   'HANDLER_FAILED',
   'HANDLER_TIMEOUT',
   'HANDLER_RETRYING',
+  'NON_RETRYABLE',
+  'PROCESS_DIED',
   // Transaction
   'CLAIM_BUSY',
   'COMMIT_UNKNOWN',
@@ -32,6 +36,7 @@ export const ERROR_CODES = [
   'HAND_MADE_COMMIT',
   'NESTED_ISOLATION',
   'OUTSIDE_TRANSACTION',
+  'SERIALIZATION_FAILED',
   // Delivery
   'PARTITION_LOST',
   'OFFSET_COMMIT_REFUSED',
@@ -41,6 +46,14 @@ export const ERROR_CODES = [
   // Outage
   'DATABASE_UNAVAILABLE',
   'BROKER_UNAVAILABLE',
+  // Parking
+  'PARK_FAILED',
+  'DEAD_LETTER_FAILED',
+  'PARKED_NOT_FOUND',
+  'PARKED_CHANGED',
+  // Sending
+  'MESSAGE_TOO_LARGE',
+  'SEND_INCOMPLETE',
 ] as const;
 
 export type ErrorCode = (typeof ERROR_CODES)[number];
@@ -85,5 +98,12 @@ export class IdempotencyError extends Error {
       (error as Record<symbol, unknown>)[BRAND] === true &&
       (code === undefined || (error as IdempotencyError).code === code)
     );
+  }
+}
+
+/** Throw it (or give it as the `cause` of what you throw) when no further attempt can help: the event is parked at once. */
+export class NonRetryableError extends IdempotencyError {
+  constructor(message: string, details: { cause?: unknown } = {}) {
+    super('NON_RETRYABLE', message, details);
   }
 }

@@ -1,5 +1,7 @@
 import { channel, type Channel } from 'node:diagnostics_channel';
+import type { Outcome } from './delivery.js';
 import type { ErrorCode } from './errors.js';
+import type { ParkedState, ParkReason } from './parking.js';
 
 /** Where an event of this package happened. Never a payload; the record's key is not here either. */
 export interface EventPlace {
@@ -21,6 +23,14 @@ export type IdempotencyEvent =
   | ({ readonly name: 'received' | 'claimed' | 'handled' | 'processed' | 'duplicate' | 'stale' } & EventPlace)
   | ({ readonly name: 'failed' | 'busy' | 'unknown'; readonly error: unknown } & EventPlace)
   | ({ readonly name: 'retried'; readonly error: unknown; readonly delayMs: number } & EventPlace)
+  | ({
+      readonly name: 'parked';
+      readonly state: ParkedState;
+      readonly reason: ParkReason;
+      readonly error?: unknown;
+    } & EventPlace)
+  | ({ readonly name: 'replayed'; readonly outcome: Outcome; readonly by: string } & EventPlace)
+  | ({ readonly name: 'discarded'; readonly by: string; readonly why: string } & EventPlace)
   | { readonly name: 'committing' | 'committed'; readonly offsets: Partitions }
   | { readonly name: 'assigned'; readonly groupId: string; readonly memberId: string; readonly partitions: Partitions }
   | {

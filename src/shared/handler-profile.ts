@@ -1,5 +1,6 @@
 import type { Backoff } from './backoff.js';
 import type { Delivery } from './delivery.js';
+import type { RedeliverySettings } from './parking.js';
 import type { RecordView } from './record.js';
 
 export type Isolation = 'READ COMMITTED' | 'REPEATABLE READ' | 'SERIALIZABLE';
@@ -14,6 +15,9 @@ export interface HandlerSettings {
   readonly classify: ((error: unknown, delivery: Delivery) => 'permanent' | 'transient' | undefined) | undefined;
   readonly decode: Decode;
   readonly isolation: Isolation;
+  /** Later events of a parked key wait behind it. */
+  readonly holdKey: boolean;
+  readonly redelivery: RedeliverySettings;
 }
 
 /** One handler method of the application, under the name it deduplicates by. */

@@ -1,3 +1,8 @@
+export interface TopicPlace {
+  readonly topic: string;
+  readonly partition: number;
+}
+
 /**
  * A Kafka record as it came: raw bytes, never changed by decoding. Key, value and headers keep their bytes; a header may come more than once.
  * `offset` is a decimal string of up to 19 digits (compare with BigInt only).

@@ -5,3 +5,5 @@ export const RESOLVED_OPTIONS = token('options');
 export const HANDLER_PROFILES = token('handler-profiles');
 export const CONSUMER_PROGRESS = token('consumer-progress');
 export const EMIT_EVENT = token('emit-event');
+export const PARKING = token('parking');
+export const REDELIVERY = token('redelivery');

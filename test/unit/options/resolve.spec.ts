@@ -18,6 +18,8 @@ describe('resolveOptions', () => {
       classify: undefined,
       decode: 'json',
       isolation: 'READ COMMITTED',
+      holdKey: false,
+      redelivery: { rounds: 0, delayMs: 60_000, factor: 6, maxDelayMs: 21_600_000, jitter: 'none' },
       kafka: {
         client: { brokers: ['localhost:9092'] },
         consumer: {
@@ -146,6 +148,8 @@ describe('resolveHandlerOptions', () => {
       classify: undefined,
       decode: 'json',
       isolation: 'READ COMMITTED',
+      holdKey: false,
+      redelivery: { rounds: 0, delayMs: 60_000, factor: 6, maxDelayMs: 21_600_000, jitter: 'none' },
     });
   });
 
