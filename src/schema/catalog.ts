@@ -1,4 +1,4 @@
-import type { CatalogIndex, CatalogTable, ColumnShape } from './table-shape.js';
+import type { CatalogIndex, CatalogTable, CheckShape, ColumnShape } from './table-shape.js';
 
 /** How the guard reads: `(sql, parameters) => dataSource.query(sql, parameters)`. */
 export type CatalogQuery = (sql: string, parameters: unknown[]) => Promise<unknown[]>;
@@ -11,7 +11,7 @@ export interface CatalogEntry {
   readonly missingPrivileges: readonly string[];
 }
 
-type RelationRow = Omit<CatalogTable, 'columns' | 'indexes'> &
+type RelationRow = Omit<CatalogTable, 'columns' | 'indexes' | 'checks'> &
   Omit<CatalogEntry, 'table'> & { readonly oid: string | null };
 
 const RELATION = `
@@ -24,7 +24,7 @@ WHERE n.nspname = $1`;
 
 const COLUMNS = `
 SELECT a.attname::text AS name, format_type(a.atttypid, a.atttypmod) AS type, co.collname::text AS collation, a.attnotnull AS "notNull",
-  pg_get_expr(d.adbin, d.adrelid) AS "default", d.adbin IS NOT NULL OR a.attidentity <> '' AS "filledIn"
+  CASE WHEN a.attidentity <> '' THEN 'identity' ELSE pg_get_expr(d.adbin, d.adrelid) END AS "default", d.adbin IS NOT NULL OR a.attidentity <> '' AS "filledIn"
 FROM pg_attribute a
   LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
   LEFT JOIN pg_collation co ON co.oid = a.attcollation
@@ -33,12 +33,15 @@ ORDER BY a.attnum`;
 
 const INDEXES = `
 SELECT i.relname::text AS name, m.amname::text AS method, x.indisprimary AS "primary", x.indisunique OR x.indisexclusion AS exclusive,
-  x.indisvalid AND x.indimmediate AS usable,
+  x.indisvalid AND x.indimmediate AS usable, pg_get_expr(x.indpred, x.indrelid) AS "where",
   ARRAY(SELECT COALESCE(a.attname::text, '<expression>') FROM unnest(x.indkey) WITH ORDINALITY k (number, place)
     LEFT JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = k.number WHERE k.place <= x.indnkeyatts ORDER BY k.place) AS columns
 FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_am m ON m.oid = i.relam
 WHERE x.indrelid = $1::oid
 ORDER BY i.relname`;
+
+const CHECKS = `
+SELECT conname::text AS name, pg_get_constraintdef(oid) AS definition FROM pg_constraint WHERE conrelid = $1::oid AND contype = 'c' ORDER BY 1`;
 
 const ELSEWHERE = `
 SELECT n.nspname::text AS schema FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -57,7 +60,8 @@ export async function catalogEntry(
   if (oid === null) return { table: undefined, mayUseSchema, missingPrivileges: [] };
   const columns = (await query(COLUMNS, [oid])) as (ColumnShape & { filledIn: boolean })[];
   const indexes = (await query(INDEXES, [oid])) as CatalogIndex[];
-  return { table: { ...facts, columns, indexes }, mayUseSchema, missingPrivileges };
+  const checks = (await query(CHECKS, [oid])) as CheckShape[];
+  return { table: { ...facts, columns, indexes, checks }, mayUseSchema, missingPrivileges };
 }
 
 /** The other schemas in which a table of that name stands: the usual reason for a missing one is a search_path. */

@@ -1,7 +1,9 @@
+import { ParkedEventEntity } from './parked-event.entity.js';
 import { ProcessedEventEntity } from './processed-event.entity.js';
 
 export { idempotencyMigrations, type MigrationOptions } from './migrations.js';
+export { ParkedEventEntity, type ParkedEventRow } from './parked-event.entity.js';
 export { ProcessedEventEntity, type ProcessedEvent } from './processed-event.entity.js';
 
 /** The entities of this package, for `entities: [...idempotencyEntities, ...yours]`: to read our tables through repositories. The module itself does not need them. */
-export const idempotencyEntities = [ProcessedEventEntity];
+export const idempotencyEntities = [ProcessedEventEntity, ParkedEventEntity];

@@ -1,6 +1,8 @@
 import type { MigrationInterface, QueryRunner } from 'typeorm';
 import { qualifiedTable } from '../shared/sql-identifier.js';
-import { createProcessedEvents, dropProcessedEvents, PROCESSED_EVENTS } from './processed-events.js';
+import { createParkedEvents, PARKED_EVENTS } from './parked-events.js';
+import { createProcessedEvents, PROCESSED_EVENTS } from './processed-events.js';
+import { createRunningRecords, RUNNING_RECORDS } from './running-records.js';
 
 export interface MigrationOptions {
   /** Where our tables are made. The same value as `IdempotencyModule.forRoot({ schema })`. The schema must exist. Default the DataSource's `schema`, else the first of the search_path. */
@@ -15,20 +17,41 @@ export function idempotencyMigrations(options: MigrationOptions = {}): (new () =
   const { schema } = options;
   qualifiedTable(schema, PROCESSED_EVENTS);
 
+  // TypeORM keeps `name` in its migrations table and orders by the digits; a minifier may rename the class, never this.
   class NestjsKafkaIdempotency1764288000000 implements MigrationInterface {
-    /** TypeORM keeps this in its migrations table and orders by the digits; a minifier may rename the class, never this. */
     readonly name = 'NestjsKafkaIdempotency1764288000000';
 
     async up(runner: QueryRunner): Promise<void> {
-      await run(runner, createProcessedEvents(tableFor(runner, schema)));
+      await run(runner, createProcessedEvents(tableFor(runner, schema, PROCESSED_EVENTS)));
     }
 
     async down(runner: QueryRunner): Promise<void> {
-      await run(runner, dropProcessedEvents(tableFor(runner, schema)));
+      await drop(runner, schema, [PROCESSED_EVENTS]);
     }
   }
 
-  return [NestjsKafkaIdempotency1764288000000];
+  class NestjsKafkaIdempotency1764374400000 implements MigrationInterface {
+    readonly name = 'NestjsKafkaIdempotency1764374400000';
+
+    async up(runner: QueryRunner): Promise<void> {
+      await run(runner, createParkedEvents(tableFor(runner, schema, PARKED_EVENTS)));
+      await run(runner, createRunningRecords(tableFor(runner, schema, RUNNING_RECORDS)));
+    }
+
+    async down(runner: QueryRunner): Promise<void> {
+      await drop(runner, schema, [RUNNING_RECORDS, PARKED_EVENTS]);
+    }
+  }
+
+  return [NestjsKafkaIdempotency1764288000000, NestjsKafkaIdempotency1764374400000];
+}
+
+/** Fails, rather than taking them with it, when other objects depend on a table. */
+async function drop(runner: QueryRunner, schema: string | undefined, tables: readonly string[]): Promise<void> {
+  await run(
+    runner,
+    tables.map((table) => `DROP TABLE ${tableFor(runner, schema, table)}`),
+  );
 }
 
 async function run(runner: QueryRunner, statements: readonly string[]): Promise<void> {
@@ -36,8 +59,8 @@ async function run(runner: QueryRunner, statements: readonly string[]): Promise<
 }
 
 /** TypeORM's own `schema` does not reach raw SQL, so it is put in here: else the tables would be made in one schema and looked for in another. */
-function tableFor(runner: QueryRunner, schema: string | undefined): string {
-  return qualifiedTable(schema ?? dataSourceSchema(runner), PROCESSED_EVENTS);
+function tableFor(runner: QueryRunner, schema: string | undefined, table: string): string {
+  return qualifiedTable(schema ?? dataSourceSchema(runner), table);
 }
 
 /** TypeORM 1 calls it `dataSource` and keeps `connection` as its old name; 0.3 has only that. */

@@ -1,8 +1,8 @@
+import { SCHEMA_COMMENT } from './schema-comment.js';
+import { column, type TableShape } from './table-shape.js';
+
 /** The table of claims. The column widths are ordered so that no row has padding: 8-byte columns first, then 4, then text. */
 export const PROCESSED_EVENTS = 'processed_events';
-
-/** Marks the table as ours and says which shape it has; the last statement, so that a migration broken off is seen. */
-export const PROCESSED_EVENTS_COMMENT = 'nestjs-kafka-idempotency schema 1';
 
 /** `table` is a quoted, schema-qualified name. The index goes where its table is. */
 export function createProcessedEvents(table: string): string[] {
@@ -18,11 +18,29 @@ export function createProcessedEvents(table: string): string[] {
   PRIMARY KEY (consumer, event_id)
 )`,
     `CREATE INDEX processed_events_processed_at ON ${table} USING brin (processed_at) WITH (autosummarize = on)`,
-    `COMMENT ON TABLE ${table} IS '${PROCESSED_EVENTS_COMMENT}'`,
+    `COMMENT ON TABLE ${table} IS '${SCHEMA_COMMENT}'`,
   ];
 }
 
-/** Fails, rather than taking them with it, when other objects depend on the table. */
-export function dropProcessedEvents(table: string): string[] {
-  return [`DROP TABLE ${table}`];
-}
+const text = { collation: 'C' };
+
+export const PROCESSED_EVENTS_SHAPE: TableShape = {
+  name: PROCESSED_EVENTS,
+  comment: SCHEMA_COMMENT,
+  columns: [
+    column('processed_at', 'timestamp with time zone', { default: 'now()' }),
+    column('record_offset', 'bigint'),
+    column('fingerprint', 'bigint'),
+    column('partition', 'integer'),
+    column('consumer', 'text', text),
+    column('event_id', 'text', text),
+    column('topic', 'text', text),
+  ],
+  primaryKey: ['consumer', 'event_id'],
+  indexes: [{ name: 'processed_events_processed_at', method: 'brin', columns: ['processed_at'], where: null }],
+  checks: [],
+  sqlFile: 'sql/0001-processed-events.sql',
+  without: 'no event can be claimed',
+  skipped: 'make new events look like duplicates, and they would be lost',
+  emptied: 'every event would be applied again',
+};

@@ -2,7 +2,10 @@ import { IdempotencyError, type ErrorCode } from '../shared/errors.js';
 import { qualifiedTable } from '../shared/sql-identifier.js';
 import { catalogEntry, schemasWithTable, type CatalogEntry, type CatalogQuery } from './catalog.js';
 import { checkDatabase, type DatabaseFacts } from './database-check.js';
-import { PROCESSED_EVENTS_SHAPE, tableFaults, type TableShape } from './table-shape.js';
+import { PARKED_EVENTS_SHAPE } from './parked-events.js';
+import { PROCESSED_EVENTS_SHAPE } from './processed-events.js';
+import { RUNNING_RECORDS_SHAPE } from './running-records.js';
+import { tableFaults, type TableShape } from './table-shape.js';
 
 export interface SchemaFacts extends DatabaseFacts {
   /** Where our tables stand; every statement of ours names it, so that no later change of the search_path sends it elsewhere. */
@@ -10,7 +13,7 @@ export interface SchemaFacts extends DatabaseFacts {
 }
 
 /** The tables of the features in use. */
-const TABLES: readonly TableShape[] = [PROCESSED_EVENTS_SHAPE];
+const TABLES: readonly TableShape[] = [PROCESSED_EVENTS_SHAPE, PARKED_EVENTS_SHAPE, RUNNING_RECORDS_SHAPE];
 
 /**
  * The start-up check: the server can keep the promise, our tables are there, have the shape this version relies on, and the current role may use them.
@@ -62,7 +65,7 @@ function missing(
   const others = elsewhere.map((schema) => `"${schema}"`).join(', ');
   return errorOf('SCHEMA_MISSING', [
     `${what} (${lookedIn(facts)})`,
-    'Without it no event can be claimed',
+    `Without it ${expected.without}`,
     ...(others === ''
       ? []
       : [`A table of that name stands in schema ${others}; if it is ours, name the schema with the option \`schema\``]),

@@ -1,12 +1,10 @@
-import { PROCESSED_EVENTS, PROCESSED_EVENTS_COMMENT } from './processed-events.js';
-
 export interface ColumnShape {
   readonly name: string;
   /** As `format_type` writes it. */
   readonly type: string;
   readonly collation: string | null;
   readonly notNull: boolean;
-  /** As `pg_get_expr` writes it; for a generated column its expression. */
+  /** As `pg_get_expr` writes it; for a generated column its expression, for an identity column `identity`. */
   readonly default: string | null;
 }
 
@@ -14,6 +12,14 @@ export interface IndexShape {
   readonly name: string;
   readonly method: string;
   readonly columns: readonly string[];
+  /** Of a partial index, as `pg_get_expr` writes it. */
+  readonly where: string | null;
+}
+
+/** A constraint as `pg_get_constraintdef` writes it. */
+export interface CheckShape {
+  readonly name: string;
+  readonly definition: string;
 }
 
 /** What the code of this version relies on in a table. */
@@ -22,8 +28,22 @@ export interface TableShape {
   readonly comment: string;
   readonly columns: readonly ColumnShape[];
   readonly primaryKey: readonly string[];
+  /** The columns by which ON CONFLICT knows a row, when that is not the primary key. */
+  readonly unique?: readonly string[];
   readonly indexes: readonly IndexShape[];
+  readonly checks: readonly CheckShape[];
   readonly sqlFile: string;
+  /** "Without it …" */
+  readonly without: string;
+  /** What comes of an insert that something makes ON CONFLICT skip although its row is new. */
+  readonly skipped: string;
+  /** What comes of it when a crash of the server empties it. */
+  readonly emptied: string;
+}
+
+/** A column that cannot be null and has neither collation nor default, but for what is said. */
+export function column(name: string, type: string, rest: Partial<ColumnShape> = {}): ColumnShape {
+  return { name, type, collation: null, notNull: true, default: null, ...rest };
 }
 
 /** A table as the catalog has it. */
@@ -35,6 +55,7 @@ export interface CatalogTable {
   readonly triggers: readonly string[];
   readonly columns: readonly (ColumnShape & { readonly filledIn: boolean })[];
   readonly indexes: readonly CatalogIndex[];
+  readonly checks: readonly CheckShape[];
 }
 
 export interface CatalogIndex extends IndexShape {
@@ -44,26 +65,6 @@ export interface CatalogIndex extends IndexShape {
   /** Built to its end, and checked at each statement. */
   readonly usable: boolean;
 }
-
-const text = { type: 'text', collation: 'C', notNull: true, default: null } as const;
-const bigint = { type: 'bigint', collation: null, notNull: true, default: null } as const;
-
-export const PROCESSED_EVENTS_SHAPE: TableShape = {
-  name: PROCESSED_EVENTS,
-  comment: PROCESSED_EVENTS_COMMENT,
-  columns: [
-    { name: 'processed_at', type: 'timestamp with time zone', collation: null, notNull: true, default: 'now()' },
-    { ...bigint, name: 'record_offset' },
-    { ...bigint, name: 'fingerprint' },
-    { ...bigint, name: 'partition', type: 'integer' },
-    { ...text, name: 'consumer' },
-    { ...text, name: 'event_id' },
-    { ...text, name: 'topic' },
-  ],
-  primaryKey: ['consumer', 'event_id'],
-  indexes: [{ name: 'processed_events_processed_at', method: 'brin', columns: ['processed_at'] }],
-  sqlFile: 'sql/0001-processed-events.sql',
-};
 
 const KINDS: Readonly<Record<string, string>> = {
   v: 'a view',
@@ -83,7 +84,7 @@ export function tableFaults(expected: TableShape, found: CatalogTable): string[]
     ...commentFaults(expected, found.comment),
     ...(found.persistence === 'p'
       ? []
-      : ['it is not a permanent table: a crash of the server would empty it, and every event would be applied again']),
+      : [`it is not a permanent table: a crash of the server would empty it, and ${expected.emptied}`]),
     ...expected.columns.flatMap((column) =>
       columnFaults(
         column,
@@ -92,8 +93,12 @@ export function tableFaults(expected: TableShape, found: CatalogTable): string[]
     ),
     ...extraColumnFaults(expected, found),
     ...primaryKeyFaults(expected, found.indexes),
+    ...(expected.unique === undefined || found.indexes.some((index) => isConflictTarget(expected, index))
+      ? []
+      : [`its unique constraint (${expected.unique.join(', ')}) is missing, deferrable or invalid`]),
     ...expected.indexes.flatMap((index) => indexFaults(index, found.indexes)),
-    ...claimFaults(found),
+    ...expected.checks.flatMap((check) => checkFaults(check, found.checks)),
+    ...conflictFaults(expected, found),
   ];
 }
 
@@ -113,7 +118,7 @@ function columnFaults(expected: ColumnShape, found: ColumnShape | undefined): st
   if (found.type !== expected.type) faults.push(`${column} is of type ${found.type}, not ${expected.type}`);
   else if (found.collation !== expected.collation)
     faults.push(`${column} has collation "${found.collation}", not "${expected.collation}"`);
-  if (found.notNull !== expected.notNull) faults.push(`${column} can be null`);
+  if (found.notNull !== expected.notNull) faults.push(`${column} ${expected.notNull ? 'can' : 'cannot'} be null`);
   if (found.default !== expected.default)
     faults.push(`${column} has default ${found.default ?? 'none'}, not ${expected.default ?? 'none'}`);
   return faults;
@@ -136,27 +141,45 @@ function primaryKeyFaults(expected: TableShape, indexes: readonly CatalogIndex[]
   return key.usable ? [] : ['its primary key is deferrable or invalid, so ON CONFLICT does not see it'];
 }
 
-function indexFaults(expected: IndexShape, indexes: readonly CatalogIndex[]): string[] {
-  const index = `index ${expected.name}`;
-  const found = indexes.find(({ name }) => name === expected.name);
-  const wanted = `${expected.method} (${expected.columns.join(', ')})`;
-  if (found === undefined) return [`${index} using ${wanted} is missing`];
-  const fits = found.method === expected.method && sameList(found.columns, expected.columns);
-  return fits ? [] : [`${index} is ${found.method} (${found.columns.join(', ')}), not ${wanted}`];
+function isConflictTarget(expected: TableShape, index: CatalogIndex): boolean {
+  return (
+    expected.unique !== undefined &&
+    index.exclusive &&
+    index.usable &&
+    index.where === null &&
+    sameList(index.columns, expected.unique)
+  );
 }
 
-/** What would make ON CONFLICT DO NOTHING skip a row that is no duplicate: the event would be taken for handled and be lost. */
-function claimFaults(found: CatalogTable): string[] {
+function indexFaults(expected: IndexShape, indexes: readonly CatalogIndex[]): string[] {
+  const found = indexes.find(({ name }) => name === expected.name);
+  if (found === undefined) return [`index ${expected.name} using ${described(expected)} is missing`];
+  const fits = described(found) === described(expected);
+  return fits ? [] : [`index ${expected.name} is ${described(found)}, not ${described(expected)}`];
+}
+
+function described({ method, columns, where }: IndexShape): string {
+  return `${method} (${columns.join(', ')})${where === null ? '' : ` where ${where}`}`;
+}
+
+function checkFaults(expected: CheckShape, checks: readonly CheckShape[]): string[] {
+  const found = checks.find(({ name }) => name === expected.name);
+  if (found === undefined) return [`its constraint ${expected.name} is missing`];
+  return found.definition === expected.definition
+    ? []
+    : [`its constraint ${expected.name} is ${found.definition}, not ${expected.definition}`];
+}
+
+/** What would make ON CONFLICT skip a row that is new, or a trigger leave it out. */
+function conflictFaults(expected: TableShape, found: CatalogTable): string[] {
   return [
     ...found.indexes
-      .filter(({ primary, exclusive }) => exclusive && !primary)
+      .filter((index) => index.exclusive && !index.primary && !isConflictTarget(expected, index))
       .map(
         ({ name, columns }) =>
-          `the added unique or exclusion index ${name} (${columns.join(', ')}) would make new events look like duplicates, and they would be lost`,
+          `the added unique or exclusion index ${name} (${columns.join(', ')}) would ${expected.skipped}`,
       ),
-    ...found.triggers.map(
-      (name) => `the BEFORE INSERT trigger ${name} could make new events look like duplicates, and they would be lost`,
-    ),
+    ...found.triggers.map((name) => `the BEFORE INSERT trigger ${name} could ${expected.skipped}`),
   ];
 }
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { checkSchema } from '#src/schema/schema-guard.js';
-import { IdempotencyError } from '#src/shared/errors.js';
+import { IdempotencyError, type ErrorCode } from '#src/shared/errors.js';
 import { rejection, useDatabase, useSchema, versions } from './own-schema.js';
 
 const database = useDatabase();
@@ -217,6 +217,90 @@ describe('F52: a table that is not the one this version needs', () => {
     expect(error.message).toContain('sql/0001-processed-events.sql');
   });
 
+  it.each([
+    ['the missing table of parked events', ['DROP TABLE parked_events'], 'SCHEMA_MISSING', /no event can be parked/],
+    [
+      'the missing table of running records',
+      ['DROP TABLE running_records'],
+      'SCHEMA_MISSING',
+      /a record that ends the process cannot be told/,
+    ],
+    [
+      'an added unique index, which would lose events that have to be parked',
+      ['CREATE UNIQUE INDEX once ON parked_events (event_id)'],
+      'SCHEMA_MISMATCH',
+      /index once \(event_id\) would make an event look as if it were parked already, and it would be lost/,
+    ],
+    [
+      'a trigger that could drop parked events',
+      [
+        `CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`,
+        'CREATE TRIGGER quiet BEFORE INSERT ON parked_events FOR EACH ROW EXECUTE FUNCTION nothing()',
+      ],
+      'SCHEMA_MISMATCH',
+      /BEFORE INSERT trigger quiet could .* lost/,
+    ],
+    [
+      'a missing unique constraint, without which an event would be parked twice',
+      ['ALTER TABLE parked_events DROP CONSTRAINT parked_events_consumer_topic_partition_record_offset_record_key'],
+      'SCHEMA_MISMATCH',
+      /unique constraint \(consumer, topic, partition, record_offset, record_timestamp\) is missing/,
+    ],
+    [
+      'a deferrable one, which ON CONFLICT does not see',
+      [
+        'ALTER TABLE parked_events DROP CONSTRAINT parked_events_consumer_topic_partition_record_offset_record_key',
+        'ALTER TABLE parked_events ADD UNIQUE (consumer, topic, partition, record_offset, record_timestamp) DEFERRABLE',
+      ],
+      'SCHEMA_MISMATCH',
+      /unique constraint .* is missing, deferrable or invalid/,
+    ],
+    [
+      'a check that knows other states',
+      [
+        'ALTER TABLE parked_events DROP CONSTRAINT parked_events_state_check',
+        `ALTER TABLE parked_events ADD CONSTRAINT parked_events_state_check CHECK (state IN ('dead'))`,
+      ],
+      'SCHEMA_MISMATCH',
+      /constraint parked_events_state_check is CHECK .*, not CHECK/,
+    ],
+    [
+      'a missing check',
+      ['ALTER TABLE parked_events DROP CONSTRAINT parked_events_state_check'],
+      'SCHEMA_MISMATCH',
+      /constraint parked_events_state_check is missing/,
+    ],
+    [
+      'an id that nothing fills in',
+      ['ALTER TABLE parked_events ALTER id DROP IDENTITY'],
+      'SCHEMA_MISMATCH',
+      /column id has default none, not identity/,
+    ],
+    [
+      'a column that may not be null',
+      ['ALTER TABLE parked_events ALTER event_id SET NOT NULL'],
+      'SCHEMA_MISMATCH',
+      /column event_id cannot be null/,
+    ],
+    [
+      'a partial index that is none',
+      ['DROP INDEX parked_events_due', 'CREATE INDEX parked_events_due ON parked_events (due_at)'],
+      'SCHEMA_MISMATCH',
+      /index parked_events_due is btree \(due_at\), not btree \(due_at\) where \(state = 'scheduled'::text\)/,
+    ],
+    [
+      'a table that a crash would empty',
+      ['ALTER TABLE parked_events SET UNLOGGED'],
+      'SCHEMA_MISMATCH',
+      /every parked event would be lost/,
+    ],
+  ])('is refused for %s', async (_, statements, code, fault) => {
+    const error = await broken(...statements);
+    expect(IdempotencyError.is(error, code as ErrorCode)).toBe(true);
+    expect(error.message).toMatch(fault);
+    expect(error.message).toContain('sql/0002-parked-events.sql');
+  });
+
   it('is told all its faults at once', async () => {
     const error = await broken(
       'DROP INDEX processed_events_processed_at',
@@ -249,6 +333,11 @@ describe('S14: a role without the privileges', () => {
       expect(error.message).toContain(`GRANT INSERT, UPDATE, DELETE ON "${own.name}"."processed_events" TO "${role}"`);
       expect(error.message).not.toContain('migration:run');
       await session.query(/Run: (.*;)/.exec(error.message)![1]!);
+      for (const table of ['parked_events', 'running_records']) {
+        const next = await rejection(checkAsRole());
+        expect(next.message).toContain(`GRANT SELECT, INSERT, UPDATE, DELETE ON "${own.name}"."${table}" TO "${role}"`);
+        await session.query(/Run: (.*;)/.exec(next.message)![1]!);
+      }
       await expect(checkAsRole()).resolves.toMatchObject({ schema: own.name });
     } finally {
       await session.query(`DROP OWNED BY "${role}"; DROP ROLE "${role}"`);

@@ -2,12 +2,13 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { claimStatement, claimValues } from '#src/inbox/claim.js';
-import { idempotencyMigrations, ProcessedEventEntity } from '#src/schema/index.js';
+import { idempotencyMigrations, ParkedEventEntity, ProcessedEventEntity } from '#src/schema/index.js';
 import { packageRoot } from '../../services/package-root.js';
 import { catalogOf, tablesIn } from './catalog-of.js';
 import { rejection, useDatabase, useSchema, versions } from './own-schema.js';
 
 const database = useDatabase();
+const OURS = ['parked_events', 'processed_events', 'running_records'];
 
 describe.each(versions)('the migrations on %s', (_, orm) => {
   const own = useSchema(database, orm);
@@ -34,32 +35,52 @@ describe.each(versions)('the migrations on %s', (_, orm) => {
     });
   });
 
-  it('make the same catalog as the SQL file', async () => {
+  it('make parked_events known by where the record stood, so that it is not parked twice', async () => {
     await own.dataSource.runMigrations();
-    const migrated = await catalogOf(own.dataSource, own.name, 'processed_events');
-    await own.dataSource.query('DROP TABLE processed_events');
-    await own.dataSource.query(await readFile(join(packageRoot(), 'sql/0001-processed-events.sql'), 'utf8'));
-    expect(await catalogOf(own.dataSource, own.name, 'processed_events')).toEqual(migrated);
+    const { constraints, indexes, comment } = await catalogOf(own.dataSource, own.name, 'parked_events');
+    expect(constraints).toEqual([
+      'parked_events_consumer_topic_partition_record_offset_record_key: UNIQUE (consumer, topic, partition, record_offset, record_timestamp)',
+      'parked_events_pkey: PRIMARY KEY (id)',
+      "parked_events_state_check: CHECK ((state = ANY (ARRAY['scheduled'::text, 'dead'::text, 'held'::text, 'discarded'::text])))",
+    ]);
+    expect(indexes.filter((index) => !index.includes('UNIQUE'))).toEqual([
+      "CREATE INDEX parked_events_due ON parked_events USING btree (due_at) WHERE (state = 'scheduled'::text)",
+      'CREATE INDEX parked_events_hold ON parked_events USING btree (consumer, topic, hold_key, record_offset) WHERE (hold_key IS NOT NULL)',
+      'CREATE INDEX parked_events_origin ON parked_events USING btree (group_id, topic, partition)',
+    ]);
+    expect(comment).toBe('nestjs-kafka-idempotency schema 1');
+  });
+
+  it('make the same catalog as the SQL files', async () => {
+    await own.dataSource.runMigrations();
+    const catalogs = () => Promise.all(OURS.map((table) => catalogOf(own.dataSource, own.name, table)));
+    const migrated = await catalogs();
+    await own.dataSource.query(`DROP TABLE ${OURS.join(', ')}`);
+    for (const file of ['sql/0001-processed-events.sql', 'sql/0002-parked-events.sql'])
+      await own.dataSource.query(await readFile(join(packageRoot(), file), 'utf8'));
+    expect(await catalogs()).toEqual(migrated);
   });
 
   it('run once', async () => {
-    expect(await own.dataSource.runMigrations()).toHaveLength(1);
+    expect(await own.dataSource.runMigrations()).toHaveLength(2);
     expect(await own.dataSource.runMigrations()).toHaveLength(0);
   });
 
-  it('drop our table only', async () => {
+  it('drop our tables only', async () => {
     await own.dataSource.query('CREATE TABLE orders (id integer PRIMARY KEY)');
     await own.dataSource.runMigrations();
+    expect(await tables()).toEqual(['migrations', 'orders', ...OURS]);
+    await own.dataSource.undoLastMigration();
     expect(await tables()).toEqual(['migrations', 'orders', 'processed_events']);
     await own.dataSource.undoLastMigration();
     expect(await tables()).toEqual(['migrations', 'orders']);
   });
 
-  it('do not take what depends on our table with them', async () => {
+  it('do not take what depends on our tables with them', async () => {
     await own.dataSource.runMigrations();
-    await own.dataSource.query('CREATE VIEW handled AS SELECT topic FROM processed_events');
+    await own.dataSource.query('CREATE VIEW handled AS SELECT topic FROM parked_events');
     await rejection(own.dataSource.undoLastMigration());
-    expect(await tables()).toEqual(['handled', 'migrations', 'processed_events']);
+    expect(await tables()).toEqual(['handled', 'migrations', ...OURS]);
   });
 
   it('leave a table of that name that was there before alone', async () => {
@@ -75,7 +96,8 @@ describe.each(versions)('the migrations on %s', (_, orm) => {
       schema: own.name,
     });
     await named.runMigrations();
-    expect(await tables()).toEqual(['migrations', 'processed_events']);
+    expect(await tables()).toEqual(['migrations', ...OURS]);
+    await named.undoLastMigration();
     await named.undoLastMigration();
     expect(await tables()).toEqual(['migrations']);
   });
@@ -83,18 +105,20 @@ describe.each(versions)('the migrations on %s', (_, orm) => {
   it("make the table in the DataSource's schema, where the entities look for it", async () => {
     const named = await own.connect({ extra: {}, schema: own.name });
     await named.runMigrations();
-    expect(await tables()).toEqual(['migrations', 'processed_events']);
+    expect(await tables()).toEqual(['migrations', ...OURS]);
     expect(await named.getRepository(ProcessedEventEntity).count()).toBe(0);
+    expect(await named.getRepository(ParkedEventEntity).count()).toBe(0);
   });
 
   it('leave synchronize and migration:generate nothing to change', async () => {
     await own.dataSource.runMigrations();
-    const before = await catalogOf(own.dataSource, own.name, 'processed_events');
+    const catalogs = () => Promise.all(OURS.map((table) => catalogOf(own.dataSource, own.name, table)));
+    const before = await catalogs();
     const fresh = await own.connect(); // a DataSource reads current_schema() when it connects
     const generated = await fresh.driver.createSchemaBuilder().log();
     expect(generated.upQueries.map(({ query }) => query)).toEqual([]);
     await fresh.synchronize();
-    expect(await catalogOf(own.dataSource, own.name, 'processed_events')).toEqual(before);
+    expect(await catalogs()).toEqual(before);
   });
 
   it('make a table whose claims the entity reads', async () => {
@@ -120,5 +144,25 @@ describe.each(versions)('the migrations on %s', (_, orm) => {
       recordOffset: '9223372036854775807',
       fingerprint: '-42',
     });
+  });
+
+  it('make a table whose parked events the entity reads', async () => {
+    await own.dataSource.runMigrations();
+    await own.dataSource.query(
+      `INSERT INTO parked_events (state, consumer, group_id, topic, partition, record_offset, record_timestamp, record_key, header_names, header_values, reason)
+       VALUES ('dead', 'billing.charge', 'billing', 'orders', 3, 9223372036854775807, now(), '\\xff00', '{a,"b c"}', $1, 'permanent')`,
+      [[Buffer.from('ff', 'hex'), null]],
+    );
+    const row = await own.dataSource.getRepository(ParkedEventEntity).findOneByOrFail({ state: 'dead' });
+    expect(row).toMatchObject({
+      recordOffset: '9223372036854775807',
+      recordKey: Buffer.from('ff00', 'hex'),
+      recordValue: null,
+      headerNames: ['a', 'b c'],
+      headerValues: [Buffer.from('ff', 'hex'), null],
+      history: [],
+      version: 1,
+    });
+    expect(row.parkedAt).toBeInstanceOf(Date);
   });
 });

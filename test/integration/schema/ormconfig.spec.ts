@@ -20,10 +20,16 @@ const typeorm = (command: string, env: NodeJS.ProcessEnv) =>
   );
 
 describe('ormconfig', () => {
-  it('lets the TypeORM CLI run and revert our migration', async () => {
+  it('lets the TypeORM CLI run and revert our migrations', async () => {
     const env = { DATABASE_URL: database.url, PGOPTIONS: `-c search_path=${own.name}` };
     await typeorm('migration:run', env);
-    expect(await tablesIn(own.dataSource, own.name)).toEqual(['migrations', 'processed_events']);
+    expect(await tablesIn(own.dataSource, own.name)).toEqual([
+      'migrations',
+      'parked_events',
+      'processed_events',
+      'running_records',
+    ]);
+    await typeorm('migration:revert', env);
     await typeorm('migration:revert', env);
     expect(await tablesIn(own.dataSource, own.name)).toEqual(['migrations']);
   });

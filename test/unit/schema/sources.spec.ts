@@ -4,18 +4,22 @@ import { builtinModules } from 'node:module';
 import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { idempotencyMigrations } from '#src/schema/index.js';
-import { createProcessedEvents } from '#src/schema/processed-events.js';
-import { PROCESSED_EVENTS_SHAPE } from '#src/schema/table-shape.js';
+import { createParkedEvents, PARKED_EVENTS_SHAPE } from '#src/schema/parked-events.js';
+import { createProcessedEvents, PROCESSED_EVENTS_SHAPE } from '#src/schema/processed-events.js';
+import { createRunningRecords } from '#src/schema/running-records.js';
 import { IdempotencyError } from '#src/shared/errors.js';
 import { packageRoot } from '../../services/package-root.js';
 
 const root = packageRoot();
 
 describe('the SQL file', () => {
-  it('holds the statements of the migration, word for word', async () => {
-    const text = await readFile(join(root, PROCESSED_EVENTS_SHAPE.sqlFile), 'utf8');
+  it.each([
+    [PROCESSED_EVENTS_SHAPE.sqlFile, createProcessedEvents('processed_events')],
+    [PARKED_EVENTS_SHAPE.sqlFile, [...createParkedEvents('parked_events'), ...createRunningRecords('running_records')]],
+  ])('%s holds the statements of its migration, word for word', async (file, migration) => {
+    const text = await readFile(join(root, file), 'utf8');
     const statements = text.replace(/^--.*\n/gm, '').trim();
-    expect(statements).toBe(`${createProcessedEvents('processed_events').join(';\n\n')};`);
+    expect(statements).toBe(`${migration.join(';\n\n')};`);
   });
 });
 
@@ -23,9 +27,11 @@ describe('idempotencyMigrations()', () => {
   it('gives classes with names that never change: they are what TypeORM knows them by', () => {
     expect(idempotencyMigrations().map((Migration) => new Migration().name)).toEqual([
       'NestjsKafkaIdempotency1764288000000',
+      'NestjsKafkaIdempotency1764374400000',
     ]);
     expect(idempotencyMigrations({ schema: 'app' }).map((Migration) => Migration.name)).toEqual([
       'NestjsKafkaIdempotency1764288000000',
+      'NestjsKafkaIdempotency1764374400000',
     ]);
   });
 
