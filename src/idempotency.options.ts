@@ -1,9 +1,18 @@
-import type { ConsumerConfig, KafkaConfig } from 'kafkajs';
+import type { ConsumerConfig, ICustomPartitioner, KafkaConfig } from 'kafkajs';
 import type { Delivery } from './shared/delivery.js';
 import type { Duration } from './shared/duration.js';
 import type { IdSource, RecordView } from './shared/record.js';
 
 export type { Duration } from './shared/duration.js';
+
+/** Codecs that kafkajs does not bring itself. */
+export type CodecName = 'snappy' | 'lz4' | 'zstd';
+
+/** A compression codec as the kafkajs codec packages export it. Only `decompress` is used here; `compress` serves other kafkajs producers of the process. */
+export interface Codec {
+  decompress(compressed: Buffer): Promise<Buffer> | Buffer;
+  compress?(encoder: { readonly buffer: Buffer }): Promise<Buffer>;
+}
 
 /** What a handler's deliveries keep to: the defaults of all handlers in `forRoot`, or of one handler in its decorator, which wins field by field. */
 export interface HandlerOptions {
@@ -17,8 +26,9 @@ export interface HandlerOptions {
   /** The waiting between attempts, in place: the record stays in front of its partition, and only that partition waits. */
   retry?: {
     /**
-     * Tries in place, the first included; a whole number, or Infinity. In this version it counts only for the log: a handler that fails is
-     * retried for ever, and nothing is skipped.
+     * Tries in place, the first included; a whole number, or Infinity. After the last one the event is parked and its partition goes on. With 1
+     * a passing fault parks at once; with Infinity a failing event stops its partition until it succeeds. Permanent errors are parked after one
+     * try whatever this says; outages, `busy` and `unknown` never count.
      * Default 5.
      */
     attempts?: number;
@@ -32,11 +42,32 @@ export interface HandlerOptions {
     jitter?: 'full' | 'none';
   };
   /**
-   * What an error a handler throws is: `'permanent'` never helps to try again, `'transient'` may; `undefined` leaves it to the built-in rules, and so
-   * does not giving it. Not asked in this version, in which every failing handler is tried again; what is an outage of the database or the broker
-   * never will be.
+   * What an error a handler throws is: `'permanent'` is parked at once, `'transient'` is tried again; `undefined` leaves it to the built-in rules, and
+   * so does not giving it. Asked first, but never about an outage of our own database or broker. Everything called permanent: a passing fault
+   * parks events. Everything called transient: a poison event holds its partition through all attempts.
    */
   classify?: (error: unknown, delivery: Delivery) => 'permanent' | 'transient' | undefined;
+  /**
+   * Later events of a parked key wait behind it, so that the order of a key holds over parking. While one is parked, all of its key wait, for as
+   * long as nobody replays or discards it; without it they overtake. Records without a key are never held.
+   * Default false.
+   */
+  holdKey?: boolean;
+  /** How a parked event comes back by itself, once its tries in place are used up. After its rounds it is dead: it waits for a person. */
+  redelivery?: {
+    /**
+     * How often, one attempt each; a whole number, 0 for never. Without `holdKey` a round applies an old event after newer ones of its key.
+     * Many rounds with a short `delay`: a poison event takes a slot again and again.
+     * Default 4 with `holdKey`, else 0.
+     */
+    rounds?: number;
+    /** The wait before the first round. Shorter than a usual outage of what the handler calls: the rounds are used up in it. Default '1m'. */
+    delay?: Duration;
+    /** How much longer each wait is than the one before; 1 or more. Default 6. */
+    factor?: number;
+    /** The longest wait, at least `delay`. Long: with `holdKey`, the key waits that much longer after the cause is gone. Default '6h'. */
+    maxDelay?: Duration;
+  };
   /**
    * What the handler gets as payload. `'json'` is strict: bytes that do not parse fail as DECODE_FAILED instead of coming as text. `'text'`
    * must be UTF-8. `'bytes'` is the Buffer. A function decodes itself, at every attempt; what it throws is DECODE_FAILED.
@@ -73,12 +104,31 @@ export interface IdempotencyOptions extends HandlerOptions {
      * Default { maxWaitTimeInMs: 100, rebalanceTimeout: 60000, sessionTimeout: 30000, heartbeatInterval: 3000 }.
      */
     consumer: ConsumerConfig & { groupId: string };
+    /** The producer of dead letters and replies. Idempotent, acknowledged by all replicas, one request in flight: that is fixed. */
+    producer?: {
+      /** `'gzip'` costs processor time and saves network and disk. Consumers of any client can read it. Default 'none'. */
+      compression?: 'none' | 'gzip';
+      /** kafkajs's kind of partitioner. With another one than the topic's other producers use, events of one key end in two partitions. Default Java-compatible murmur2. */
+      createPartitioner?: ICustomPartitioner;
+    };
+    /**
+     * Codecs for batches that other producers compress with snappy, lz4 or zstd; gzip is built in. A batch of a codec not given stops its partition
+     * (CODEC_MISSING). kafkajs keeps one registry per process, so the last application that gives a codec wins.
+     * Default none.
+     */
+    codecs?: Partial<Record<CodecName, () => Codec>>;
     subscribe?: {
       /** Where a group without a committed offset starts. With false, what was sent before the first join is never read. Default true (Nest: false). */
       fromBeginning?: boolean;
     };
     /** Appended to `groupId` and `clientId` as Nest's own transport does with `'-server'`. Changing it is changing the group. Default ''. */
     postfixId?: string;
+    /**
+     * When the group's offset is not in the log any more (records deleted unread, or the topic made anew): `'earliest'` goes on at the first record
+     * there is, `'fail'` stops the partition and readiness until somebody sets the offset. Both tell an OFFSET_OUT_OF_RANGE.
+     * Default 'earliest'.
+     */
+    offsetOutOfRange?: 'earliest' | 'fail';
   };
   /** TypeORM name of the one DataSource whose writes are covered. Writes through another one are not in the transaction. Default 'default'. */
   dataSource?: string;
@@ -117,6 +167,23 @@ export interface IdempotencyOptions extends HandlerOptions {
    * Default '500ms'.
    */
   commitInterval?: Duration;
+  /** Publishes a copy of every dead event, for others; replay works on the row. Off unless given. */
+  deadLetters?: {
+    /** It must exist, or the start fails. Its partitions are chosen by key. Do not consume it with the handlers whose events it gets: they would go round. */
+    topic: string;
+    /** Also send the error's stack, up to 4096 bytes. Stacks may hold file names and values. Default false. */
+    stack?: boolean;
+  };
+  parking?: {
+    /** How often an instance looks for parked events that are due, from 10 ms to one hour. Long: they come that much later. Short: queries. Default '1s'. */
+    poll?: Duration;
+    /**
+     * How long the row of a discarded event is kept, so that Kafka does not bring it back. Shorter than the topic's retention: a group whose
+     * offset is set back runs it again. Dead rows are never deleted.
+     * Default '30d'.
+     */
+    discarded?: Duration;
+  };
   shutdown?: {
     /** How long running handlers may go on at shutdown before they are aborted. Keep it below the grace period of what stops the process. Default '25s'. */
     deadline?: Duration;

@@ -1,6 +1,6 @@
 // Set up
 export { IdempotencyModule, type IdempotencyAsyncOptions } from './idempotency.module.js';
-export type { HandlerOptions, IdempotencyOptions, IdempotentOptions } from './idempotency.options.js';
+export type { Codec, CodecName, HandlerOptions, IdempotencyOptions, IdempotentOptions } from './idempotency.options.js';
 export type { Duration } from './shared/duration.js';
 
 // Consume

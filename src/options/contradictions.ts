@@ -10,6 +10,10 @@ interface Contradiction {
   readonly find: (options: object) => Fault | undefined;
 }
 
+/** Groups of options that are a growing wait. */
+export type Waits = 'retry' | 'redelivery';
+
+const WAITS: readonly Waits[] = ['retry', 'redelivery'];
 const DEFAULT = ' (the default)';
 const CONSUMER = 'kafka.consumer';
 const SESSION = `${CONSUMER}.sessionTimeout`;
@@ -18,7 +22,8 @@ const REBALANCE = `${CONSUMER}.rebalanceTimeout`;
 const MAX_WAIT = `${CONSUMER}.maxWaitTimeInMs`;
 
 const IN_MODULE: readonly Contradiction[] = [
-  { between: ['retry.delay', 'retry.maxDelay'], find: retryContradiction },
+  { between: ['retry.delay', 'retry.maxDelay'], find: (options) => waitContradiction('retry', options) },
+  { between: ['redelivery.delay', 'redelivery.maxDelay'], find: (options) => waitContradiction('redelivery', options) },
   { between: [MAX_WAIT, SESSION], find: slowFetch },
   { between: [HEARTBEAT, SESSION, MAX_WAIT], find: rareHeartbeat },
   { between: [REBALANCE, HEARTBEAT, MAX_WAIT], find: shortRebalance },
@@ -35,24 +40,24 @@ export function moduleContradictions(options: object, faulty: ReadonlySet<string
 
 /** The same for `@Idempotent()`, as far as it can be told before the module's defaults are known; resolveHandlerOptions sees the rest. */
 export function handlerContradictions(options: object, faulty: ReadonlySet<string>): Fault[] {
-  const decidable = ['retry.delay', 'retry.maxDelay'].every(
-    (path) => readPath(options, path) !== undefined && !isFaulty(path, faulty),
-  );
-  const fault = decidable ? retryContradiction(options) : undefined;
-  return fault === undefined ? [] : [fault];
+  return WAITS.filter((group) =>
+    [`${group}.delay`, `${group}.maxDelay`].every(
+      (path) => readPath(options, path) !== undefined && !isFaulty(path, faulty),
+    ),
+  ).flatMap((group) => waitContradiction(group, options) ?? []);
 }
 
 /** `from` says in the message where a value that the options themselves do not give comes from. */
 export function maxDelayBelowDelay(
-  maxDelay: Duration,
-  delay: Duration,
+  group: Waits,
+  { maxDelay, delay }: { maxDelay: Duration; delay: Duration },
   from: { maxDelay: string; delay: string },
 ): Fault | undefined {
   if ((durationMs(maxDelay) ?? 0) >= (durationMs(delay) ?? 0)) return undefined;
   return {
-    path: 'retry.maxDelay',
-    problem: `is ${quote(maxDelay)}${from.maxDelay}, but retry.delay is ${quote(delay)}${from.delay}, so that no wait could be as long as the first`,
-    remedy: `Raise retry.maxDelay to at least ${quote(delay)}, or lower retry.delay.`,
+    path: `${group}.maxDelay`,
+    problem: `is ${quote(maxDelay)}${from.maxDelay}, but ${group}.delay is ${quote(delay)}${from.delay}, so that no wait could be as long as the first`,
+    remedy: `Raise ${group}.maxDelay to at least ${quote(delay)}, or lower ${group}.delay.`,
   };
 }
 
@@ -60,13 +65,15 @@ function isFaulty(path: string, faulty: ReadonlySet<string>): boolean {
   return [...faulty].some((wrong) => path === wrong || path.startsWith(`${wrong}.`));
 }
 
-function retryContradiction(options: object): Fault | undefined {
-  const maxDelay = readPath(options, 'retry.maxDelay') as Duration | undefined;
-  const delay = readPath(options, 'retry.delay') as Duration | undefined;
-  return maxDelayBelowDelay(maxDelay ?? DEFAULTS.retry.maxDelay, delay ?? DEFAULTS.retry.delay, {
-    maxDelay: maxDelay === undefined ? DEFAULT : '',
-    delay: delay === undefined ? DEFAULT : '',
-  });
+function waitContradiction(group: Waits, options: object): Fault | undefined {
+  const maxDelay = readPath(options, `${group}.maxDelay`) as Duration | undefined;
+  const delay = readPath(options, `${group}.delay`) as Duration | undefined;
+  const otherwise = DEFAULTS[group];
+  return maxDelayBelowDelay(
+    group,
+    { maxDelay: maxDelay ?? otherwise.maxDelay, delay: delay ?? otherwise.delay },
+    { maxDelay: maxDelay === undefined ? DEFAULT : '', delay: delay === undefined ? DEFAULT : '' },
+  );
 }
 
 function slowFetch(options: object): Fault | undefined {

@@ -1,20 +1,20 @@
-import type { RedeliverySettings } from '../shared/parking.js';
-import type { ConsumerConfig, KafkaConfig } from 'kafkajs';
-import type { HandlerOptions, IdempotencyOptions } from '../idempotency.options.js';
+import type { ConsumerConfig, ICustomPartitioner, KafkaConfig } from 'kafkajs';
+import type { CodecName, Codec, HandlerOptions, IdempotencyOptions } from '../idempotency.options.js';
 import { type Duration, durationMs } from '../shared/duration.js';
-import { maxDelayBelowDelay } from './contradictions.js';
-import { DEFAULTS } from './defaults.js';
-import { optionsInvalid } from './fault.js';
+import type { RedeliverySettings } from '../shared/parking.js';
+import { maxDelayBelowDelay, type Waits } from './contradictions.js';
+import { DEFAULT_ROUNDS, DEFAULTS } from './defaults.js';
+import { type Fault, optionsInvalid } from './fault.js';
 import { readOptions } from './read.js';
 import { optionsOf, type Shape } from './rules.js';
-import { ClientShape, ConsumerShape } from './shapes.js';
+import { ClientShape, CodecsShape, ConsumerShape } from './shapes.js';
 
 /** Handler options with nothing left open. */
 export interface ResolvedHandlerOptions {
-  readonly holdKey: boolean;
-  readonly redelivery: RedeliverySettings;
   readonly timeoutMs: number;
   readonly retry: ResolvedRetry;
+  readonly holdKey: boolean;
+  readonly redelivery: RedeliverySettings;
   readonly classify: HandlerOptions['classify'];
   readonly decode: NonNullable<HandlerOptions['decode']>;
   readonly isolation: NonNullable<HandlerOptions['isolation']>;
@@ -28,8 +28,13 @@ export interface ResolvedRetry {
   readonly jitter: 'full' | 'none';
 }
 
-/** The module's options with nothing left open but what only the database can tell: `schema` and `concurrency.transactions`. */
-export interface ResolvedOptions extends ResolvedHandlerOptions {
+/** The module's handler options: `rounds` stays open if not given, for its default depends on each handler's `holdKey`. */
+export interface HandlerDefaults extends Omit<ResolvedHandlerOptions, 'redelivery'> {
+  readonly redelivery: Omit<RedeliverySettings, 'rounds'> & { readonly rounds: number | undefined };
+}
+
+/** The module's options with nothing left open but what only the database or a handler can tell: `schema`, `concurrency.transactions`, `redelivery.rounds`. */
+export interface ResolvedOptions extends HandlerDefaults {
   readonly kafka: ResolvedKafka;
   readonly dataSource: string;
   readonly schema: string | undefined;
@@ -40,6 +45,9 @@ export interface ResolvedOptions extends ResolvedHandlerOptions {
   readonly buffer: { readonly records: number; readonly bytes: number };
   readonly limits: { readonly batchBytes: number; readonly jsonDepth: number };
   readonly commitIntervalMs: number;
+  /** undefined: dead events stay in the table alone. */
+  readonly deadLetters: { readonly topic: string; readonly stack: boolean } | undefined;
+  readonly parking: { readonly pollMs: number; readonly discardedMs: number };
   readonly shutdownDeadlineMs: number;
 }
 
@@ -48,11 +56,20 @@ export interface ResolvedKafka {
   readonly client: KafkaConfig;
   /** For `kafka.consumer()`: our defaults, the user's values by reference, `groupId` with the postfix, no topic creation. */
   readonly consumer: ResolvedConsumer;
+  readonly producer: ResolvedProducer;
+  readonly codecs: Readonly<Partial<Record<CodecName, () => Codec>>>;
   readonly fromBeginning: boolean;
+  readonly offsetOutOfRange: 'earliest' | 'fail';
   readonly postfixId: string;
   readonly groupId: string;
   /** undefined: not given, and kafkajs's own is used without a postfix. */
   readonly clientId: string | undefined;
+}
+
+export interface ResolvedProducer {
+  readonly compression: 'none' | 'gzip';
+  /** undefined: Java-compatible murmur2. */
+  readonly createPartitioner: ICustomPartitioner | undefined;
 }
 
 export type ResolvedConsumer = ConsumerConfig &
@@ -80,27 +97,32 @@ export function resolveOptions(options: IdempotencyOptions): ResolvedOptions {
       jsonDepth: options.limits?.jsonDepth ?? DEFAULTS.limits.jsonDepth,
     },
     commitIntervalMs: millis(options.commitInterval ?? DEFAULTS.commitInterval),
+    deadLetters: options.deadLetters && {
+      topic: options.deadLetters.topic,
+      stack: options.deadLetters.stack ?? DEFAULTS.deadLetters.stack,
+    },
+    parking: {
+      pollMs: millis(options.parking?.poll ?? DEFAULTS.parking.poll),
+      discardedMs: millis(options.parking?.discarded ?? DEFAULTS.parking.discarded),
+    },
     shutdownDeadlineMs: millis(options.shutdown?.deadline ?? DEFAULTS.shutdown.deadline),
   };
 }
 
 /**
- * One handler's options: what its decorator gives, else what the module says, `retry` field by field. Throws OPTIONS_INVALID when the two
+ * One handler's options: what its decorator gives, else what the module says, `retry` and `redelivery` field by field. Throws OPTIONS_INVALID when the two
  * contradict each other only together; `where` is how the error calls the decorator.
  */
 export function resolveHandlerOptions(
-  module: ResolvedHandlerOptions,
+  module: HandlerDefaults,
   decorator: HandlerOptions = {},
   where = '@Idempotent()',
 ): ResolvedHandlerOptions {
   const merged = mergeHandlerOptions(module, decorator);
-  const { delay, maxDelay } = decorator.retry ?? {};
-  const fault = maxDelayBelowDelay(maxDelay ?? merged.retry.maxDelayMs, delay ?? merged.retry.delayMs, {
-    maxDelay: maxDelay === undefined ? MODULE : '',
-    delay: delay === undefined ? MODULE : '',
-  });
-  if (fault !== undefined) throw optionsInvalid(where, [fault]);
-  return merged;
+  const faults = [...waitFaults('retry', merged, decorator), ...waitFaults('redelivery', merged, decorator)];
+  if (faults.length > 0) throw optionsInvalid(where, faults);
+  const rounds = merged.redelivery.rounds ?? (merged.holdKey ? DEFAULT_ROUNDS.holdingKeys : DEFAULT_ROUNDS.else);
+  return { ...merged, redelivery: { ...merged.redelivery, rounds } };
 }
 
 /** Names as Nest's transports make them: the postfix right behind. A name not given stays so. */
@@ -108,22 +130,38 @@ export function withPostfix<Name extends string | undefined>(name: Name, postfix
   return (name === undefined ? name : `${name}${postfixId}`) as Name;
 }
 
-function handlerDefaults(): ResolvedHandlerOptions {
-  const { timeout, retry, decode, isolation } = DEFAULTS;
+function waitFaults(group: Waits, merged: HandlerDefaults, decorator: HandlerOptions): Fault[] {
+  const { delay, maxDelay } = decorator[group] ?? {};
+  const fault = maxDelayBelowDelay(
+    group,
+    { maxDelay: maxDelay ?? merged[group].maxDelayMs, delay: delay ?? merged[group].delayMs },
+    { maxDelay: maxDelay === undefined ? MODULE : '', delay: delay === undefined ? MODULE : '' },
+  );
+  return fault === undefined ? [] : [fault];
+}
+
+function handlerDefaults(): HandlerDefaults {
+  const { timeout, retry, holdKey, redelivery, decode, isolation } = DEFAULTS;
   const { delay, maxDelay, ...rest } = retry;
   return {
     timeoutMs: millis(timeout),
     retry: { ...rest, delayMs: millis(delay), maxDelayMs: millis(maxDelay) },
+    holdKey,
+    redelivery: {
+      rounds: undefined,
+      delayMs: millis(redelivery.delay),
+      factor: redelivery.factor,
+      maxDelayMs: millis(redelivery.maxDelay),
+      jitter: 'none',
+    },
     classify: undefined,
     decode,
     isolation,
-    holdKey: false,
-    redelivery: { rounds: 0, delayMs: 60_000, factor: 6, maxDelayMs: 21_600_000, jitter: 'none' },
   };
 }
 
-function mergeHandlerOptions(base: ResolvedHandlerOptions, given: HandlerOptions): ResolvedHandlerOptions {
-  const { timeout, retry, classify, decode, isolation } = given;
+function mergeHandlerOptions(base: HandlerDefaults, given: HandlerOptions): HandlerDefaults {
+  const { timeout, retry, classify, holdKey, redelivery, decode, isolation } = given;
   return {
     timeoutMs: timeout === undefined ? base.timeoutMs : millis(timeout),
     retry: {
@@ -133,12 +171,18 @@ function mergeHandlerOptions(base: ResolvedHandlerOptions, given: HandlerOptions
       maxDelayMs: retry?.maxDelay === undefined ? base.retry.maxDelayMs : millis(retry.maxDelay),
       jitter: retry?.jitter ?? base.retry.jitter,
     },
+    holdKey: holdKey ?? base.holdKey,
+    redelivery: {
+      rounds: redelivery?.rounds ?? base.redelivery.rounds,
+      delayMs: redelivery?.delay === undefined ? base.redelivery.delayMs : millis(redelivery.delay),
+      factor: redelivery?.factor ?? base.redelivery.factor,
+      maxDelayMs: redelivery?.maxDelay === undefined ? base.redelivery.maxDelayMs : millis(redelivery.maxDelay),
+      jitter: base.redelivery.jitter,
+    },
     // Bound, because options may be an instance of a class whose methods use `this`.
     classify: classify?.bind(given) ?? base.classify,
     decode: (typeof decode === 'function' ? decode.bind(given) : decode) ?? base.decode,
     isolation: isolation ?? base.isolation,
-    holdKey: base.holdKey,
-    redelivery: base.redelivery,
   };
 }
 
@@ -156,6 +200,12 @@ function resolveKafka(kafka: IdempotencyOptions['kafka']): ResolvedKafka {
   return {
     client,
     consumer,
+    producer: {
+      compression: kafka.producer?.compression ?? DEFAULTS.kafka.producer.compression,
+      createPartitioner: kafka.producer?.createPartitioner,
+    },
+    codecs: kafka.codecs === undefined ? {} : given(kafka.codecs, CodecsShape),
+    offsetOutOfRange: kafka.offsetOutOfRange ?? DEFAULTS.kafka.offsetOutOfRange,
     fromBeginning: kafka.subscribe?.fromBeginning ?? DEFAULTS.kafka.subscribe.fromBeginning,
     postfixId,
     groupId,

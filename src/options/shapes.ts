@@ -4,7 +4,11 @@ import { Group, Option } from './rules.js';
 
 // The longest wait a Node timer can hold is 2^31-1 ms, 24.8 days; a longer one fires at once.
 const LONGEST = '24d';
+// What only PostgreSQL counts may be longer.
+const LONGEST_STORED = '10y';
 const SCHEMA_NAME = /^[A-Za-z_][A-Za-z0-9_]{0,62}$/;
+// Kafka's own rule; it also keeps names that begin with two underscores to itself.
+const TOPIC_NAME = /^(?!\.{1,2}$|__)[A-Za-z0-9._-]{1,249}$/;
 const CONSUMER_NAME_BYTES = 255;
 const LOG_LEVELS: readonly unknown[] = [0, 1, 2, 4, 5];
 
@@ -16,6 +20,13 @@ class RetryShape {
   @Option(rules.oneOf('full', 'none')) jitter?: unknown;
 }
 
+class RedeliveryShape {
+  @Option(rules.whole(0)) rounds?: unknown;
+  @Option(rules.duration('1ms', LONGEST_STORED, '1m')) delay?: unknown;
+  @Option(rules.amount(1)) factor?: unknown;
+  @Option(rules.duration('1ms', LONGEST_STORED, '6h')) maxDelay?: unknown;
+}
+
 class HandlerShape {
   @Option(rules.duration('1ms', LONGEST, '30s')) timeout?: unknown;
   @Group(RetryShape, { remedy: "Give an object such as { delay: '200ms', maxDelay: '10s' }." }) retry?: unknown;
@@ -23,6 +34,8 @@ class HandlerShape {
     rules.callback("Give a function of the error and the delivery that answers 'permanent', 'transient' or undefined."),
   )
   classify?: unknown;
+  @Option(rules.flag) holdKey?: unknown;
+  @Group(RedeliveryShape, { remedy: "Give an object such as { rounds: 4, delay: '1m' }." }) redelivery?: unknown;
   @Option({
     accepts: (value) => typeof value === 'function' || rules.oneOf('json', 'text', 'bytes').accepts(value),
     remedy: "Give one of 'json', 'text', 'bytes', or a function of the record.",
@@ -99,6 +112,25 @@ export class ConsumerShape {
   rackId?: unknown;
 }
 
+class ProducerShape {
+  @Option(rules.oneOf('none', 'gzip')) compression?: unknown;
+  @Option(
+    rules.callback(
+      'Give a partitioner of kafkajs: a function that answers a function of { topic, partitionMetadata, message }.',
+    ),
+  )
+  createPartitioner?: unknown;
+}
+
+const CODEC = rules.callback('Give a function that answers { decompress }, as kafkajs codec packages export it.');
+
+/** `kafka.codecs`, by the names Kafka gives them. */
+export class CodecsShape {
+  @Option(CODEC) snappy?: unknown;
+  @Option(CODEC) lz4?: unknown;
+  @Option(CODEC) zstd?: unknown;
+}
+
 class SubscribeShape {
   @Option(rules.flag) fromBeginning?: unknown;
 }
@@ -114,12 +146,15 @@ class KafkaShape {
     remedy: "Give kafkajs's consumer configuration, at least { groupId: 'billing' }.",
   })
   consumer?: unknown;
+  @Group(ProducerShape, { remedy: "Give an object such as { compression: 'gzip' }." }) producer?: unknown;
+  @Group(CodecsShape, { remedy: 'Give an object such as { snappy: SnappyCodec }.' }) codecs?: unknown;
   @Group(SubscribeShape, { remedy: 'Give { fromBeginning: true } or { fromBeginning: false }.' }) subscribe?: unknown;
   @Option({
     accepts: (value) => value === '' || rules.isText(value),
     remedy: "Give a string such as '-server', or '' for none.",
   })
   postfixId?: unknown;
+  @Option(rules.oneOf('earliest', 'fail')) offsetOutOfRange?: unknown;
 }
 
 class ConcurrencyShape {
@@ -134,6 +169,21 @@ class BufferShape {
 class LimitsShape {
   @Option(rules.whole(1)) batchBytes?: unknown;
   @Option(rules.whole(1)) jsonDepth?: unknown;
+}
+
+class DeadLettersShape {
+  @Option({
+    accepts: (value) => typeof value === 'string' && TOPIC_NAME.test(value),
+    remedy: "Give the name of a topic that exists, for example 'billing.dead'.",
+    required: true,
+  })
+  topic?: unknown;
+  @Option(rules.flag) stack?: unknown;
+}
+
+class ParkingShape {
+  @Option(rules.duration('10ms', '1h', '1s')) poll?: unknown;
+  @Option(rules.duration('1ms', LONGEST_STORED, '30d')) discarded?: unknown;
 }
 
 class ShutdownShape {
@@ -157,6 +207,8 @@ export class ModuleShape extends HandlerShape {
   @Group(BufferShape, { remedy: 'Give an object such as { records: 1000 }.' }) buffer?: unknown;
   @Group(LimitsShape, { remedy: 'Give an object such as { jsonDepth: 100 }.' }) limits?: unknown;
   @Option(rules.duration('10ms', '5m', '500ms')) commitInterval?: unknown;
+  @Group(DeadLettersShape, { remedy: "Give an object such as { topic: 'billing.dead' }." }) deadLetters?: unknown;
+  @Group(ParkingShape, { remedy: "Give an object such as { poll: '1s' }." }) parking?: unknown;
   @Group(ShutdownShape, { remedy: "Give an object such as { deadline: '25s' }." }) shutdown?: unknown;
 }
 

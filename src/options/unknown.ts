@@ -5,17 +5,16 @@ import { IdempotentShape, ModuleShape } from './shapes.js';
 const LATER = 'is not an option of this version: it comes with a later one';
 const LEAVE_OUT = 'Leave it out.';
 const REBUILT = 'is not an option: a crashed consumer is always rebuilt here, with a growing wait';
+const FIXED_PRODUCER =
+  'is not an option: what is sent here is idempotent, acknowledged by all replicas, one request at a time';
+const NO_TOPIC_MADE = 'is not an option: a misspelt topic would be made and never filled';
 const NO_CODEC = 'is not an option: values reach the handler as raw bytes or as `decode` says';
 
 /** Names that are known and refused, each with its own way out. The paths are those of both `forRoot` and `@Idempotent()`. */
 const REFUSED: Readonly<Record<string, readonly [problem: string, remedy: string]>> = {
-  holdKey: [LATER, LEAVE_OUT],
-  redelivery: [LATER, LEAVE_OUT],
   messagesPerTransaction: [LATER, LEAVE_OUT],
   durability: [LATER, LEAVE_OUT],
   reusedId: [LATER, LEAVE_OUT],
-  deadLetters: [LATER, LEAVE_OUT],
-  parking: [LATER, LEAVE_OUT],
   outbox: [LATER, LEAVE_OUT],
   retention: [LATER, LEAVE_OUT],
   version: [LATER, LEAVE_OUT],
@@ -23,9 +22,17 @@ const REFUSED: Readonly<Record<string, readonly [problem: string, remedy: string
   replay: [LATER, LEAVE_OUT],
   'concurrency.keys': [LATER, LEAVE_OUT],
   'concurrency.interleave': [LATER, LEAVE_OUT],
-  'kafka.producer': [LATER, LEAVE_OUT],
-  'kafka.codecs': [LATER, 'Leave it out; gzip is built in.'],
-  'kafka.offsetOutOfRange': [LATER, LEAVE_OUT],
+  'kafka.producer.acks': [FIXED_PRODUCER, LEAVE_OUT],
+  'kafka.producer.idempotent': [FIXED_PRODUCER, LEAVE_OUT],
+  'kafka.producer.maxInFlightRequests': [FIXED_PRODUCER, LEAVE_OUT],
+  'kafka.producer.transactionalId': [FIXED_PRODUCER, LEAVE_OUT],
+  'kafka.producer.allowAutoTopicCreation': [NO_TOPIC_MADE, 'Leave it out and make the topics first.'],
+  'kafka.codecs.gzip': ['is not an option: gzip is built in, within limits.batchBytes', LEAVE_OUT],
+  'redelivery.attempts': [
+    'is not an option: a parked event has one attempt each round',
+    'Set redelivery.rounds; retry.attempts is for tries in place.',
+  ],
+  'redelivery.jitter': ['is not an option: parked events come back one by one, not in step', LEAVE_OUT],
   'kafka.run': [
     'is not an option: how records are fetched and committed is what this package decides',
     'Leave it out; bound the work with concurrency.transactions and buffer, and set commitInterval for offsets.',
@@ -50,7 +57,7 @@ const REFUSED: Readonly<Record<string, readonly [problem: string, remedy: string
     "Use Nest's ClientKafka where an application only sends.",
   ],
   'kafka.consumer.allowAutoTopicCreation': [
-    'is not an option: a misspelt topic would be made and never filled',
+    NO_TOPIC_MADE,
     'Leave it out and make the topics first; missing ones are waited for and named.',
   ],
   'kafka.consumer.retry.restartOnFailure': [REBUILT, LEAVE_OUT],

@@ -78,6 +78,29 @@ describe('one wrong option gives one line with its path, the value got and the r
     ['retry.factor', Infinity, 'Infinity', /number from 1/],
     ['retry.maxDelay', '', "''", /from 1ms/],
     ['retry.jitter', 'half', "'half'", /'full', 'none'/],
+    ['holdKey', 'yes', "'yes'", /true or false/],
+    ['redelivery', 4, '4', /rounds: 4/],
+    ['redelivery.rounds', -1, '-1', /whole number from 0\./],
+    ['redelivery.rounds', Infinity, 'Infinity', /whole number from 0\./],
+    ['redelivery.delay', 0, '0', /from 1ms to 10y/],
+    ['redelivery.factor', 0.9, '0.9', /number from 1/],
+    ['redelivery.maxDelay', '11y', "'11y'", /to 10y/],
+    ['kafka.producer', 'gzip', "'gzip'", /compression: 'gzip'/],
+    ['kafka.producer.compression', 'zstd', "'zstd'", /'none', 'gzip'/],
+    ['kafka.producer.createPartitioner', 'murmur2', "'murmur2'", /partitioner of kafkajs/],
+    ['kafka.codecs', ['snappy'], 'an array of 1', /snappy: SnappyCodec/],
+    ['kafka.codecs.zstd', { decompress: () => undefined }, 'an object', /function that answers \{ decompress \}/],
+    ['kafka.offsetOutOfRange', 'latest', "'latest'", /'earliest', 'fail'/],
+    ['deadLetters', 'billing.dead', "'billing.dead'", /topic: 'billing\.dead'/],
+    ['deadLetters.topic', undefined, 'missing', /name of a topic/],
+    ['deadLetters.topic', '', "''", /name of a topic/],
+    ['deadLetters.topic', 'a b', "'a b'", /name of a topic/],
+    ['deadLetters.topic', '..', "'..'", /name of a topic/],
+    ['deadLetters.topic', '__consumer_offsets', "'__consumer_offsets'", /name of a topic/],
+    ['deadLetters.topic', 'x'.repeat(250), "'xxx", /name of a topic/],
+    ['parking', '1s', "'1s'", /poll: '1s'/],
+    ['parking.poll', '2h', "'2h'", /from 10ms to 1h/],
+    ['parking.discarded', '-1s', "'-1s'", /from 1ms to 10y/],
     ['classify', 'permanent', "'permanent'", /function of the error/],
     ['decode', 'xml', "'xml'", /'json', 'text', 'bytes', or a function/],
     ['isolation', 'read committed', "'read committed'", /'READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE'/],
@@ -119,19 +142,20 @@ describe('what is known and refused names its own way out', () => {
     ['kafka.parser', /decode: 'bytes'/],
     ['kafka.serializer', /Encode the value in the handler/],
     ['kafka.producerOnlyMode', /ClientKafka/],
+    ['kafka.producer.acks', /Leave it out/],
+    ['kafka.producer.idempotent', /acknowledged by all replicas/],
+    ['kafka.producer.maxInFlightRequests', /one request at a time/],
+    ['kafka.producer.transactionalId', /Leave it out/],
+    ['kafka.producer.allowAutoTopicCreation', /make the topics first/],
+    ['kafka.codecs.gzip', /built in/],
+    ['redelivery.attempts', /redelivery\.rounds/],
+    ['redelivery.jitter', /Leave it out/],
     ...[
-      'holdKey',
-      'redelivery',
       'messagesPerTransaction',
       'durability',
       'reusedId',
-      'deadLetters',
-      'parking',
       'outbox',
       'retention',
-      'kafka.producer',
-      'kafka.codecs',
-      'kafka.offsetOutOfRange',
       'concurrency.keys',
       'concurrency.interleave',
     ].map((path): [string, RegExp] => [path, /comes with a later one/]),
@@ -143,7 +167,7 @@ describe('what is known and refused names its own way out', () => {
     expect(lines[0]).toMatch(remedy);
   });
 
-  it.each(['version', 'dedupe', 'replay', 'holdKey', 'key'])('%s of a decorator', (name) => {
+  it.each(['version', 'dedupe', 'replay', 'key'])('%s of a decorator', (name) => {
     const lines = decoratorFaultsOf({ [name]: {} });
     expect(lines).toHaveLength(1);
     expect(lines[0]).toContain(`- ${name} is not an option`);
@@ -159,6 +183,12 @@ describe('an unknown option is refused with the name that was meant', () => {
     ['kafka.brokers', /Did you mean kafka\.client\.brokers of forRoot\?/],
     ['kafka.consumer.fromBeginning', /Did you mean kafka\.subscribe\.fromBeginning of forRoot\?/],
     ['id', /Did you mean id of @Idempotent\(\)\?/],
+    ['holdkey', /Did you mean holdKey\?/],
+    ['redelivery.round', /Did you mean redelivery\.rounds\?/],
+    ['kafka.codecs.zst', /Did you mean kafka\.codecs\.zstd\?/],
+    ['rounds', /Did you mean redelivery\.rounds of forRoot\?/],
+    ['kafka.compression', /Did you mean kafka\.producer\.compression of forRoot\?/],
+    ['deadLetter', /Did you mean deadLetters\?/],
     ['buffer.qqqqqq', /Known here: records, bytes\./],
   ];
   it.each(cases)('%s', (path, meant) => {
@@ -211,6 +241,16 @@ describe('options that are right alone and wrong together', () => {
       /is '10s' \(the default\), but retry\.delay is '30s',/,
     ],
     [{ kafka: KAFKA, retry: { maxDelay: 10 } }, 'retry.maxDelay', /is 10, but retry\.delay is '200ms' \(the default\)/],
+    [
+      { kafka: KAFKA, redelivery: { maxDelay: '5s' } },
+      'redelivery.maxDelay',
+      /is '5s', but redelivery\.delay is '1m' \(the default\)/,
+    ],
+    [
+      { kafka: KAFKA, redelivery: { delay: '1d' } },
+      'redelivery.maxDelay',
+      /is '6h' \(the default\), but redelivery\.delay is '1d',.*Raise redelivery\.maxDelay/,
+    ],
   ];
   it.each(cases)('%j', (options, path, text) => {
     const lines = faultsOf(options);
@@ -225,6 +265,9 @@ describe('options that are right alone and wrong together', () => {
     [consumer({ maxBytesPerPartition: 1000, maxBytes: 10 })],
     [{ kafka: KAFKA, buffer: { bytes: 1000 } }],
     [{ kafka: KAFKA, retry: { delay: 10000 } }],
+    [{ kafka: KAFKA, redelivery: { delay: '7d', maxDelay: '30d', rounds: 0 } }],
+    [{ kafka: KAFKA, parking: { discarded: '2y' }, deadLetters: { topic: 'billing.dead' } }],
+    [{ kafka: { ...KAFKA, codecs: { zstd: () => ({ decompress: () => Buffer.alloc(0) }) } } }],
     [{ kafka: KAFKA, timeout: '60s', shutdown: { deadline: '1s' } }],
   ])('%j is no contradiction', (options) => {
     expect(faultsOf(options)).toEqual([]);
@@ -242,7 +285,7 @@ describe('everything is reported at once', () => {
     timeout: 0,
     retry: { factor: 0, delay: '30s' },
     schema: 'a b',
-    holdKey: true,
+    holdKey: 1,
   };
   const paths = [
     'kafka.run',
@@ -394,6 +437,8 @@ describe('the options of a decorator', () => {
   it('a delay above the default longest wait is judged with the module, not here', () => {
     expect(decoratorFaultsOf({ retry: { delay: '30s' } })).toEqual([]);
     expect(decoratorFaultsOf({ retry: { delay: '30s', maxDelay: '1s' } })).toHaveLength(1);
+    expect(decoratorFaultsOf({ redelivery: { delay: '1d' } })).toEqual([]);
+    expect(decoratorFaultsOf({ redelivery: { delay: '1d', maxDelay: '1s' } })).toHaveLength(1);
   });
 
   it('a name of 255 bytes and an id source pass', () => {

@@ -2,7 +2,7 @@ import { Agent } from 'node:https';
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import type { IdempotencyOptions } from '#src/idempotency.options.js';
-import { DEFAULTS } from '#src/options/defaults.js';
+import { DEFAULT_ROUNDS, DEFAULTS } from '#src/options/defaults.js';
 import { resolveHandlerOptions, resolveOptions } from '#src/options/resolve.js';
 import { IdempotencyError } from '#src/shared/errors.js';
 
@@ -19,7 +19,7 @@ describe('resolveOptions', () => {
       decode: 'json',
       isolation: 'READ COMMITTED',
       holdKey: false,
-      redelivery: { rounds: 0, delayMs: 60_000, factor: 6, maxDelayMs: 21_600_000, jitter: 'none' },
+      redelivery: { rounds: undefined, delayMs: 60_000, factor: 6, maxDelayMs: 21_600_000, jitter: 'none' },
       kafka: {
         client: { brokers: ['localhost:9092'] },
         consumer: {
@@ -30,7 +30,10 @@ describe('resolveOptions', () => {
           heartbeatInterval: 3_000,
           allowAutoTopicCreation: false,
         },
+        producer: { compression: 'none', createPartitioner: undefined },
+        codecs: {},
         fromBeginning: true,
+        offsetOutOfRange: 'earliest',
         postfixId: '',
         groupId: 'billing',
         clientId: undefined,
@@ -44,6 +47,8 @@ describe('resolveOptions', () => {
       buffer: { records: 1000, bytes: 33_554_432 },
       limits: { batchBytes: 67_108_864, jsonDepth: 100 },
       commitIntervalMs: 500,
+      deadLetters: undefined,
+      parking: { pollMs: 1000, discardedMs: 2_592_000_000 },
       shutdownDeadlineMs: 25_000,
     });
   });
@@ -76,6 +81,36 @@ describe('resolveOptions', () => {
       buffer: { records: 1000, bytes: 5 },
     });
     expect(resolved.preparedStatements).toBe(false);
+  });
+
+  it('takes what is given for parking, dead letters, producer and codecs', () => {
+    const zstd = () => ({ decompress: (compressed: Buffer) => compressed });
+    const createPartitioner = () => () => 0;
+    const resolved = resolveOptions({
+      ...LEAST,
+      kafka: {
+        ...LEAST.kafka,
+        producer: { createPartitioner, compression: 'gzip' },
+        codecs: { zstd },
+        offsetOutOfRange: 'fail',
+      },
+      deadLetters: { topic: 'billing.dead' },
+      parking: { discarded: '1y' },
+      holdKey: true,
+      redelivery: { rounds: 2, maxDelay: '7d' },
+    });
+    expect(resolved).toMatchObject({
+      deadLetters: { topic: 'billing.dead', stack: false },
+      parking: { pollMs: 1000, discardedMs: 31_557_600_000 },
+      holdKey: true,
+      redelivery: { rounds: 2, delayMs: 60_000, factor: 6, maxDelayMs: 604_800_000, jitter: 'none' },
+    });
+    expect(resolved.kafka).toMatchObject({
+      producer: { createPartitioner, compression: 'gzip' },
+      codecs: { zstd },
+      offsetOutOfRange: 'fail',
+    });
+    expect(resolveOptions({ ...LEAST, deadLetters: { topic: 'x', stack: true } }).deadLetters?.stack).toBe(true);
   });
 
   it('appends the postfix to group and client as Nest does', () => {
@@ -163,6 +198,33 @@ describe('resolveHandlerOptions', () => {
     expect(resolved.retry).toEqual({ attempts: Infinity, delayMs: 50, factor: 3, maxDelayMs: 10_000, jitter: 'none' });
   });
 
+  it.each([
+    ['none, in nothing', {}, {}, 0],
+    ['holdKey in the decorator', {}, { holdKey: true }, 4],
+    ['holdKey in the module', { holdKey: true }, {}, 4],
+    ['holdKey in the module, off in the decorator', { holdKey: true }, { holdKey: false }, 0],
+    ['rounds of the module', { redelivery: { rounds: 2 } }, { holdKey: true }, 2],
+    ['rounds of the decorator', { holdKey: true, redelivery: { rounds: 2 } }, { redelivery: { rounds: 0 } }, 0],
+    ['another field of redelivery', {}, { redelivery: { delay: '2m' }, holdKey: true }, 4],
+  ] as const)('redelivery rounds: %s', (_, inModule, inDecorator, rounds) => {
+    const resolved = resolveHandlerOptions(resolveOptions({ ...LEAST, ...inModule }), inDecorator);
+    expect(resolved.redelivery.rounds).toBe(rounds);
+  });
+
+  it('redelivery of the decorator wins field by field, and is judged with the module’s', () => {
+    const hourly = resolveOptions({ ...LEAST, redelivery: { factor: 1, delay: '1h' } });
+    expect(resolveHandlerOptions(hourly, { redelivery: { maxDelay: '2h' } }).redelivery).toEqual({
+      rounds: 0,
+      delayMs: 3_600_000,
+      factor: 1,
+      maxDelayMs: 7_200_000,
+      jitter: 'none',
+    });
+    expect(() => resolveHandlerOptions(hourly, { redelivery: { maxDelay: '1m' } })).toThrow(
+      /redelivery\.maxDelay is '1m', but redelivery\.delay is 3600000 \(of the module\)/,
+    );
+  });
+
   it('a delay above the module’s longest wait is refused with the decorator’s name', () => {
     const resolve = () => resolveHandlerOptions(module, { retry: { delay: '30s' } }, '@Idempotent() of Billing.charge');
     expect(resolve).toThrow(
@@ -185,6 +247,8 @@ it('the docstrings name every default', () => {
     if (typeof value === 'object' && value !== null) return Object.values(value).flatMap(written);
     return [String(value)];
   };
+  const { holdingKeys, else: otherwise } = DEFAULT_ROUNDS;
+  expect(documented).toContain(`${String(holdingKeys)} with \`holdKey\`, else ${String(otherwise)}`);
   const { consumer, ...kafka } = DEFAULTS.kafka;
   for (const text of written({ ...DEFAULTS, kafka })) expect(documented).toContain(text);
   for (const [name, value] of Object.entries(consumer)) expect(source).toContain(`${name}: ${String(value)}`);
