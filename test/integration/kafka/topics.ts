@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { Kafka, logLevel, type Admin, type IHeaders } from 'kafkajs';
+import { Kafka, logLevel, type Admin, type KafkaMessage } from 'kafkajs';
 import { onTestFinished } from 'vitest';
 import { until } from '../../services/until.js';
 
@@ -7,7 +7,7 @@ export interface StoredMessage {
   readonly partition: number;
   readonly key: string | undefined;
   readonly value: string | undefined;
-  readonly headers: IHeaders | undefined;
+  readonly message: KafkaMessage;
 }
 
 /** The broker of the run, or another one, and topics of a test's own. */
@@ -56,7 +56,7 @@ export class Topics {
           partition,
           key: message.key?.toString(),
           value: message.value?.toString(),
-          headers: message.headers,
+          message,
         }),
     });
     await until(() => found.length >= count, { what: `${count} records of ${topic}`, timeoutMs: 30_000 });
