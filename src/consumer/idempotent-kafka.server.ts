@@ -8,7 +8,9 @@ import {
 } from '@nestjs/microservices';
 import type { ConsumerConfig, KafkaConfig } from 'kafkajs';
 import { ClusterReader } from '../kafka/cluster-reader.js';
-import { kafkaClient, replyProducer } from '../kafka/kafka-client.js';
+import { CheckedProducer, type ProducerSettings } from '../kafka/checked-producer.js';
+import { handlerProducer } from '../kafka/handler-producer.js';
+import { kafkaClient } from '../kafka/kafka-client.js';
 import type { ConsumerProgress, HealthReport } from '../shared/consumer-progress.js';
 import { deliveryInProgress } from '../shared/delivery.js';
 import type { EmitEvent } from '../shared/events.js';
@@ -32,6 +34,7 @@ export interface ServerOptions {
     readonly groupId: string;
     readonly postfixId: string;
     readonly fromBeginning: boolean;
+    readonly producer: ProducerSettings;
   };
   readonly buffer: { readonly records: number; readonly bytes: number };
   readonly limits: { readonly jsonDepth: number; readonly batchBytes: number };
@@ -157,7 +160,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
     throw new Error('IdempotentKafkaServer has no client events. Subscribe to IdempotencyEvents instead');
   }
 
-  /** kafkajs's consumer and, once a reply was sent, its producer; undefined while there is none. */
+  /** kafkajs's consumer, undefined while there is none, and a producer. */
   unwrap<T>(): T {
     return [this.#consuming?.state.membership?.consumer, this.#replies?.producer] as T;
   }
@@ -174,7 +177,10 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
     const { kafka, buffer, commitIntervalMs, limits, shutdownDeadlineMs } = this.options;
     const newKafka = () => kafkaClient(kafka.client);
     const reader = new ClusterReader(newKafka());
-    this.#replies = new Replies(() => replyProducer(newKafka()));
+    this.#replies = new Replies(
+      new CheckedProducer(newKafka, kafka.producer),
+      handlerProducer(newKafka(), kafka.producer),
+    );
     this.#delivery = new RecordDelivery({
       handlers,
       slots: new Slots(this.#begin.transactions),

@@ -2,6 +2,7 @@ import { KafkaHeaders } from '@nestjs/microservices';
 import type { KafkaMessage, Message, Producer } from 'kafkajs';
 import { IdempotencyError } from '../shared/errors.js';
 import { within } from '../shared/within.js';
+import type { CheckedProducer } from '../kafka/checked-producer.js';
 
 const GIVE_UP_MS = 500;
 
@@ -29,14 +30,11 @@ export function requestOf({ headers }: KafkaMessage): KafkaRequest | undefined {
  * failing request gets its error as the reply.
  */
 export class Replies {
-  #producer: Producer | undefined;
-  #connected: Promise<void> | undefined;
-
-  constructor(private readonly makeProducer: () => Producer) {}
-
-  get producer(): Producer | undefined {
-    return this.#producer;
-  }
+  /** `producer`: the one for handlers, from `@Ctx()`. */
+  constructor(
+    private readonly sender: CheckedProducer,
+    readonly producer: Producer,
+  ) {}
 
   /** Runs the request and sends what it gave. Rejects only if the reply could not be sent. */
   async answer(request: KafkaRequest, run: () => Promise<readonly unknown[]>): Promise<void> {
@@ -45,30 +43,19 @@ export class Replies {
       .then((values) => values.map((value) => replyOf(request, value)))
       .catch((error: unknown) => [errorReplyOf(request, error)]);
     if (messages.length === 0) messages.push(replyOf(request, undefined));
-    messages.at(-1)!.headers![KafkaHeaders.NEST_IS_DISPOSED] = Buffer.alloc(1);
-    await this.#send(request, messages);
+    await this.#send(request, messages).catch((error: unknown) => {
+      if (IdempotencyError.is(error) && error.retryable) throw error;
+      return this.#send(request, [errorReplyOf(request, error)]); // too large, or not to be written: no other run would help
+    });
   }
 
   async close(): Promise<void> {
-    await within(this.#producer?.disconnect() ?? Promise.resolve(), GIVE_UP_MS);
+    await Promise.all([this.sender.close(), within(this.producer.disconnect(), GIVE_UP_MS)]);
   }
 
-  async #send(request: KafkaRequest, messages: Message[]): Promise<void> {
-    this.#producer ??= this.makeProducer();
-    this.#connected ??= this.#producer.connect();
-    await this.#connected.catch((error: unknown) => {
-      this.#connected = undefined; // the next reply connects anew
-      throw error;
-    });
-    const stored = await this.#producer.send({ topic: request.replyTopic, messages, acks: -1 });
-    // kafkajs resolves a send whose records it lost over a leader change; what was stored stands in the answer.
-    if (!stored.some(({ topicName, errorCode }) => topicName === request.replyTopic && errorCode === 0)) {
-      throw new IdempotencyError(
-        'BROKER_UNAVAILABLE',
-        `The reply to ${request.replyTopic} was not stored; the request runs again`,
-        { retryable: true },
-      );
-    }
+  async #send(request: KafkaRequest, messages: readonly Message[]): Promise<void> {
+    messages.at(-1)!.headers![KafkaHeaders.NEST_IS_DISPOSED] = Buffer.alloc(1);
+    await this.sender.send(messages.map((message) => ({ ...message, topic: request.replyTopic })));
   }
 }
 

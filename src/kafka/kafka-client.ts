@@ -1,19 +1,9 @@
 import { Logger } from '@nestjs/common';
-import { Kafka, logLevel, Partitioners, type KafkaConfig, type logCreator, type Producer } from 'kafkajs';
+import { Kafka, logLevel, type KafkaConfig, type logCreator } from 'kafkajs';
 
 /** A kafkajs client of our own for each purpose: what one of them does to its connections or metadata never disturbs another. */
 export function kafkaClient(config: KafkaConfig): Kafka {
   return new Kafka(config.logCreator === undefined ? { ...config, logCreator: nestLogCreator } : config);
-}
-
-/** Acknowledged by all replicas, written once even if a send is repeated. */
-export function replyProducer(kafka: Kafka): Producer {
-  return kafka.producer({
-    createPartitioner: Partitioners.DefaultPartitioner,
-    allowAutoTopicCreation: false,
-    idempotent: true,
-    maxInFlightRequests: 1,
-  });
 }
 
 /**
@@ -28,6 +18,8 @@ const nestLogCreator: logCreator = () => {
     >;
     const facts = [error, broker && `broker ${broker}`, groupId && `group ${groupId}`].filter(Boolean).join(', ');
     const text = `${namespace === '' ? '' : `[${namespace}] `}${message}${facts === '' ? '' : ` (${facts})`}`;
+    // Ours are thrown away at their first error, which is what the guarantee needs.
+    if (message.startsWith('Limiting retries for the idempotent producer')) return logger.debug(text);
     // A refused request is told here at ERROR and then handled, or told again, by who sent it: each rebalance is refused heartbeats.
     if (namespace === 'Connection' && message.startsWith('Response ')) return logger.debug(text);
     switch (level) {

@@ -108,6 +108,33 @@ test.each([
   expect(calls).toEqual([0, 1]);
 });
 
+test('a reply that is too large for its topic becomes an error, runs once, and does not stop the requests behind it', async () => {
+  const world = await testWorld();
+  const topic = await world.topic();
+  const handler = requestHandler(topic, async ({ id, n }, dataSource) => {
+    await writeEffect({ dataSource }, id);
+    return 'x'.repeat(n);
+  });
+  await testService(world, { controllers: [handler] });
+  const client = await asker(world, topic);
+  await expect(ask(client, topic, { id: 'large', n: 2_000_000 })).rejects.toThrow(/MESSAGE_TOO_LARGE/);
+  expect(await ask(client, topic, { id: 'small', n: 2 })).toEqual(['xx']);
+  await world.untilCommitted(topic, 2);
+  expect(await world.effects()).toEqual(['large', 'small']);
+});
+
+test('a handler can send with the producer of its context', async () => {
+  const world = await testWorld();
+  const [topic, other] = [await world.topic(), await world.topic()];
+  const handler = eventHandler(topic, async ({ id }, { context }) => {
+    await context.getProducer().send({ topic: other, messages: [{ key: id, value: 'sent' }] });
+  });
+  await testService(world, { controllers: [handler] });
+  await world.send(topic, { id: 'a' }, { id: 'b' });
+  await world.untilCommitted(topic, 2);
+  expect((await world.admin.fetchTopicOffsets(other)).map(({ high }) => high)).toEqual(['2']);
+});
+
 test('of a topic with handlers of both kinds the event handler runs for every record, the request handler for requests', async () => {
   const world = await testWorld();
   const topic = await world.topic();

@@ -1,0 +1,159 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import {
+  CompressionTypes,
+  type ICustomPartitioner,
+  type Kafka,
+  type Message,
+  type Producer,
+  type TopicMessages,
+} from 'kafkajs';
+import { IdempotencyError } from '../shared/errors.js';
+import { within } from '../shared/within.js';
+import { PartitionChoice } from './partition-choice.js';
+
+const TRIES = 5;
+const TRY_AGAIN_MS = 200;
+const KAFKAJS_RETRIES = 5;
+const CLOSE_MS = 500;
+const TOO_LARGE: readonly unknown[] = ['MESSAGE_TOO_LARGE', 'RECORD_LIST_TOO_LARGE'];
+
+export interface ProducerSettings {
+  readonly compression: 'none' | 'gzip';
+  readonly createPartitioner: ICustomPartitioner | undefined;
+}
+
+/** A message and where it goes; with `partition`, exactly there. */
+export type OutgoingMessage = Message & { readonly topic: string };
+
+/**
+ * A producer whose acknowledgement means stored, by all replicas:
+ * - a resolved `send` of kafkajs may lack records that were never stored, after a leader has moved. Every partition sent to must stand in the
+ *   answer; what is missing goes again, to the same partition;
+ * - one send at a time, so that messages of a partition are stored in the order of the calls;
+ * - after any error the kafkajs producer is thrown away. It takes its sequence numbers back, also those of partitions that were stored, and the
+ *   broker would drop what comes next under the same numbers as a repetition;
+ * - a message may still be stored twice, when an acknowledgement is lost.
+ */
+export class CheckedProducer {
+  #live: LiveProducer | undefined;
+  #last: Promise<unknown> = Promise.resolve();
+  #closed: Promise<void> | undefined;
+
+  constructor(
+    private readonly newKafka: () => Kafka,
+    private readonly settings: ProducerSettings,
+  ) {}
+
+  /**
+   * Resolves once all messages are stored. Rejects with MESSAGE_TOO_LARGE, SEND_INCOMPLETE or BROKER_UNAVAILABLE; after the last two, any of them may be
+   * stored. Connects by itself.
+   */
+  send(messages: readonly OutgoingMessage[]): Promise<void> {
+    const sent = this.#last.then(() => this.#send(messages));
+    this.#last = sent.catch(() => {}); // told to the caller; the next one tries anew
+    return sent;
+  }
+
+  /** Waits for a send under way, for half a second. */
+  close(): Promise<void> {
+    return (this.#closed ??= this.#close());
+  }
+
+  async #send(messages: readonly OutgoingMessage[]): Promise<void> {
+    if (this.#closed !== undefined) throw new IdempotencyError('BROKER_UNAVAILABLE', 'The producer is closed');
+    let unsent = byTopic(messages);
+    try {
+      for (let tries = 0; tries < TRIES && unsent.length > 0; tries += 1) {
+        if (tries > 0) await sleep(TRY_AGAIN_MS * tries);
+        unsent = await this.#try(unsent);
+      }
+    } catch (error) {
+      this.#throwAway();
+      throw asOurs(error, messages);
+    }
+    if (unsent.length > 0) throw incomplete(unsent);
+  }
+
+  /** Sends, and gives back what was not stored. */
+  async #try(unsent: readonly TopicMessages[]): Promise<TopicMessages[]> {
+    const live = (this.#live ??= newProducer(this.newKafka(), this.settings));
+    await (live.connected ??= live.producer.connect());
+    const answer = await live.producer.sendBatch({
+      acks: -1,
+      compression: this.settings.compression === 'gzip' ? CompressionTypes.GZIP : CompressionTypes.None,
+      topicMessages: [...unsent],
+    });
+    return unsent
+      .map(({ topic, messages }) => ({ topic, messages: live.choice.missing(topic, messages, answer) }))
+      .filter(({ messages }) => messages.length > 0);
+  }
+
+  async #close(): Promise<void> {
+    await within(this.#last, CLOSE_MS);
+    await within(this.#live?.producer.disconnect() ?? Promise.resolve(), CLOSE_MS);
+  }
+
+  #throwAway(): void {
+    void this.#live?.producer.disconnect().catch(() => {}); // it has failed already; what it still holds is nobody's
+    this.#live = undefined;
+  }
+}
+
+interface LiveProducer {
+  readonly producer: Producer;
+  readonly choice: PartitionChoice;
+  connected?: Promise<void>;
+}
+
+function newProducer(kafka: Kafka, { createPartitioner }: ProducerSettings): LiveProducer {
+  const choice = new PartitionChoice(createPartitioner);
+  const producer = kafka.producer({
+    createPartitioner: choice.partitioner,
+    allowAutoTopicCreation: false,
+    idempotent: true,
+    maxInFlightRequests: 1,
+    // By itself kafkajs would try for ever, and nobody would hear of an outage.
+    retry: { retries: KAFKAJS_RETRIES },
+  });
+  return { producer, choice };
+}
+
+function byTopic(messages: readonly OutgoingMessage[]): TopicMessages[] {
+  const topics = new Map<string, Message[]>();
+  for (const { topic, ...message } of messages) {
+    const others = topics.get(topic);
+    if (others === undefined) topics.set(topic, [message]);
+    else others.push(message);
+  }
+  return [...topics].map(([topic, grouped]) => ({ topic, messages: grouped }));
+}
+
+function asOurs(error: unknown, messages: readonly OutgoingMessage[]): unknown {
+  const causes = [...causesOf(error)];
+  const topics = [...new Set(messages.map(({ topic }) => topic))].join(', ');
+  const what = `${messages.length} message(s) for ${topics}`;
+  // A RangeError comes from writing lengths that the protocol's numbers cannot hold.
+  if (causes.some((cause) => TOO_LARGE.includes((cause as { type?: unknown }).type) || cause instanceof RangeError)) {
+    const remedy = `Raise max.message.bytes of the topic and replica.fetch.max.bytes of the brokers, or send less`;
+    return new IdempotencyError('MESSAGE_TOO_LARGE', `Kafka refuses ${what} for their size. ${remedy}`, {
+      cause: error,
+    });
+  }
+  // What cannot be written at all, such as a header that is no text: no outage, and no other try would help.
+  const unwritable = causes.find((cause) => cause instanceof TypeError);
+  if (unwritable !== undefined) return unwritable;
+  return new IdempotencyError('BROKER_UNAVAILABLE', `Kafka did not take ${what}: ${(error as Error).message}`, {
+    cause: error,
+    retryable: true,
+  });
+}
+
+function* causesOf(error: unknown): Generator<Error> {
+  for (let cause = error; cause instanceof Error; cause = cause.cause) yield cause;
+}
+
+function incomplete(unsent: readonly TopicMessages[]): IdempotencyError {
+  const what = unsent.map(({ topic, messages }) => `${messages.length} for ${topic}`).join(', ');
+  const message = `Kafka answered ${TRIES} times without the partitions of some messages (${what}), so they are not stored. A partition without a leader, or one that does not exist, is not answered for`;
+  return new IdempotencyError('SEND_INCOMPLETE', message, { retryable: true });
+}
