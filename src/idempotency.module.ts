@@ -12,6 +12,14 @@ import {
   type Provider,
 } from '@nestjs/common';
 import { DiscoveryModule, ModuleRef } from '@nestjs/core';
+import { CheckedProducer } from './kafka/checked-producer.js';
+import { ClusterReader } from './kafka/cluster-reader.js';
+import { DeadLetterTopic } from './kafka/dead-letter-topic.js';
+import { kafkaClient } from './kafka/kafka-client.js';
+import { DeadLetterCopies } from './parking/dead-letter-copies.js';
+import { GroupParking } from './parking/group-parking.js';
+import { HeldKeys } from './parking/held-keys.js';
+import { ParkingTables } from './parking/parking-tables.js';
 import { IdempotentKafkaServer } from './consumer/idempotent-kafka.server.js';
 import { findDataSource } from './data-source.js';
 import { HandlerCatalogue } from './handler/handler-catalogue.js';
@@ -23,7 +31,15 @@ import { IdempotencyHealth } from './observability/idempotency-health.js';
 import { checkOptions } from './options/check.js';
 import { resolveOptions, type ResolvedOptions } from './options/resolve.js';
 import type { EmitEvent } from './shared/events.js';
-import { CONSUMER_PROGRESS, EMIT_EVENT, HANDLER_PROFILES, RESOLVED_OPTIONS } from './shared/tokens.js';
+import {
+  CONSUMER_PROGRESS,
+  DEAD_LETTER_TOPIC,
+  EMIT_EVENT,
+  HANDLER_PROFILES,
+  PARKING,
+  REDELIVERY,
+  RESOLVED_OPTIONS,
+} from './shared/tokens.js';
 import { StartupChecks } from './startup-checks.js';
 import { TransactionScope } from './transaction/transaction-scope.js';
 
@@ -90,6 +106,42 @@ function checkedOptions(options: IdempotencyOptions): ResolvedOptions {
   return resolveOptions(options);
 }
 
+/** The parking room, and the dead-letter topic beside it. */
+const parkingProviders: Provider[] = [
+  {
+    provide: ParkingTables,
+    inject: [TransactionScope, RESOLVED_OPTIONS, ModuleRef],
+    useFactory: (scope: TransactionScope, { dataSource }: ResolvedOptions, modules: ModuleRef) =>
+      new ParkingTables((sql, parameters) =>
+        scope.escape(() => findDataSource(modules, dataSource).query<unknown[]>(sql, parameters)),
+      ),
+  },
+  {
+    provide: DEAD_LETTER_TOPIC,
+    inject: [RESOLVED_OPTIONS],
+    useFactory: ({ kafka, deadLetters }: ResolvedOptions) => {
+      if (deadLetters === undefined) return undefined;
+      const newKafka = () => kafkaClient(kafka.client);
+      return new DeadLetterTopic(
+        deadLetters.topic,
+        new CheckedProducer(newKafka, kafka.producer),
+        new ClusterReader(newKafka()),
+      );
+    },
+  },
+  {
+    provide: PARKING,
+    inject: [ParkingTables, DEAD_LETTER_TOPIC, RESOLVED_OPTIONS],
+    useFactory: (tables: ParkingTables, topic: DeadLetterTopic | undefined, options: ResolvedOptions) =>
+      new GroupParking({
+        groupId: options.kafka.groupId,
+        tables,
+        keys: new HeldKeys(tables, options.kafka.groupId, () => undefined),
+        copies: new DeadLetterCopies(topic, { stack: options.deadLetters?.stack ?? false }),
+      }),
+  },
+];
+
 function dynamicModule(options: Provider[], imports: NonNullable<ModuleMetadata['imports']>): DynamicModule {
   return {
     module: IdempotencyModule,
@@ -113,12 +165,14 @@ function dynamicModule(options: Provider[], imports: NonNullable<ModuleMetadata[
         inject: [RESOLVED_OPTIONS],
         useFactory: ({ claimTimeoutMs }: ResolvedOptions) => new Inbox(claimTimeoutMs),
       },
+      ...parkingProviders,
       StartupChecks,
       HandlerCatalogue,
       { provide: HANDLER_PROFILES, useExisting: HandlerCatalogue },
       IdempotencyInterceptor,
       IdempotentKafkaServer,
       { provide: CONSUMER_PROGRESS, useExisting: IdempotentKafkaServer },
+      { provide: REDELIVERY, useExisting: IdempotentKafkaServer },
       IdempotencyHealth,
     ],
     exports: [

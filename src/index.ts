@@ -7,6 +7,7 @@ export type { Duration } from './shared/duration.js';
 export { IdempotentKafkaServer } from './consumer/idempotent-kafka.server.js';
 export { decodeJson } from './consumer/decode.js';
 export { Idempotent } from './handler/idempotent.decorator.js';
+export { Signal } from './handler/signal.decorator.js';
 export { currentDelivery, type Delivery, type Outcome } from './shared/delivery.js';
 export type { IdSource, RecordView } from './shared/record.js';
 export { cloudEvent } from './handler/identity/cloud-event.js';
@@ -26,4 +27,4 @@ export type { HealthReason, HealthReport, PartitionProgress } from './shared/con
 export type { EventName, EventPlace, IdempotencyEvent } from './shared/events.js';
 
 // Errors
-export { IdempotencyError, type ErrorCode, type ErrorFacts } from './shared/errors.js';
+export { IdempotencyError, NonRetryableError, type ErrorCode, type ErrorFacts } from './shared/errors.js';

@@ -1,5 +1,6 @@
 import type { KafkaMessage } from 'kafkajs';
 import type { Decode } from '../shared/handler-profile.js';
+import type { StoredRecord } from '../shared/parking.js';
 import type { RecordView } from '../shared/record.js';
 import { decodeValue } from './decode.js';
 
@@ -15,6 +16,38 @@ export class ConsumedRecord {
   ) {
     this.offset = BigInt(message.offset);
     this.bytes = (message.key?.length ?? 0) + (message.value?.length ?? 0);
+  }
+
+  /** A record that was kept elsewhere, to be delivered as if it came from Kafka. */
+  static from({ topic, partition, offset, timestamp, key, value, headers }: StoredRecord): ConsumedRecord {
+    return new ConsumedRecord(topic, partition, {
+      key,
+      value,
+      headers: groupedHeaders(headers),
+      offset: offset.toString(),
+      timestamp: String(timestamp.getTime()),
+      attributes: 0,
+      size: 0,
+    } as KafkaMessage);
+  }
+
+  /** What outlives this delivery: the bytes themselves, which nobody changes. */
+  get stored(): StoredRecord {
+    const { key, value, timestamp, headers } = this.message;
+    return {
+      topic: this.topic,
+      partition: this.partition,
+      offset: this.offset,
+      timestamp: new Date(Number(timestamp)),
+      key: key ?? null,
+      value: value ?? null,
+      headers: Object.entries(headers ?? {}).flatMap(([name, given]) =>
+        (Array.isArray(given) ? given : [given]).map((one): [string, Buffer | null] => [
+          name,
+          one === undefined || one === null ? null : Buffer.from(one),
+        ]),
+      ),
+    };
   }
 
   view(decode: Decode, jsonDepth: number): RecordView {
@@ -61,6 +94,16 @@ class DecodedView implements RecordView {
     if (typeof this.#decode === 'function') return this.#decode(this);
     return decodeValue(this.#record.message.value ?? null, this.#decode, this.#jsonDepth);
   }
+}
+
+/** As kafkajs gives them: a header that comes more than once is an array. Own properties, whatever their names are. */
+function groupedHeaders(headers: StoredRecord['headers']): KafkaMessage['headers'] {
+  const grouped = new Map<string, Buffer | Buffer[]>();
+  for (const [name, value] of headers) {
+    const before = grouped.get(name);
+    grouped.set(name, before === undefined ? value! : [...(Array.isArray(before) ? before : [before]), value!]); // null has no place in kafkajs's types
+  }
+  return Object.fromEntries(grouped);
 }
 
 function copyOf(bytes: Buffer | null | undefined): Buffer | null {

@@ -1,4 +1,5 @@
 import type { HealthReason, HealthReport, PartitionProgress } from '../shared/consumer-progress.js';
+import { IdempotencyError } from '../shared/errors.js';
 import type { ConsumingState } from './consuming.js';
 import type { Lane } from './lane.js';
 
@@ -11,6 +12,8 @@ export interface HealthFacts {
   readonly state: ConsumingState | undefined;
   readonly listeningSince: Date | undefined;
   readonly overdueMs: number;
+  /** The database is away. */
+  readonly outage: { readonly since: Date; readonly detail: string } | undefined;
   readonly isPaused: (topic: string) => boolean;
   readonly now: number;
 }
@@ -20,7 +23,7 @@ export function consumerHealth(facts: HealthFacts): HealthReport {
   const lanes = facts.state?.membership?.lanes ?? [];
   const notReady = [...readiness(facts, lanes)];
   const retrying = lanes.flatMap(({ retrying: retry }) =>
-    retry === undefined ? [] : [{ code: 'HANDLER_RETRYING' as const, detail: retry.detail, since: retry.since }],
+    retry === undefined ? [] : [{ code: retry.code, detail: retry.detail, since: retry.since }],
   );
   const dead = [...liveness(facts, lanes)];
   return {
@@ -31,7 +34,7 @@ export function consumerHealth(facts: HealthFacts): HealthReport {
   };
 }
 
-function* readiness({ state, listeningSince }: HealthFacts, lanes: readonly Lane[]): Generator<HealthReason> {
+function* readiness({ state, listeningSince, outage }: HealthFacts, lanes: readonly Lane[]): Generator<HealthReason> {
   const since = listeningSince ?? new Date();
   if (state === undefined) {
     yield {
@@ -45,8 +48,14 @@ function* readiness({ state, listeningSince }: HealthFacts, lanes: readonly Lane
     yield { code: 'SHUTDOWN_DEADLINE', detail: 'the consumer drains and leaves its group', since: new Date() };
   if (state.trouble !== undefined)
     yield { code: 'CONSUMER_CRASHED', detail: String(state.trouble.error), since: state.trouble.since };
+  if (outage !== undefined) yield { code: 'DATABASE_UNAVAILABLE', ...outage };
   if (state.subscribed !== undefined && state.subscribed.missing.length > 0 && state.subscribed.topics.length === 0) {
     yield { code: 'TOPIC_MISSING', detail: `none of the topics exists: ${state.subscribed.missing.join(', ')}`, since };
+  }
+  if (state.membership?.trouble !== undefined) {
+    const { error, since: begun } = state.membership.trouble;
+    const code = IdempotencyError.is(error) ? error.code : 'BROKER_UNAVAILABLE';
+    yield { code, detail: `reading where the partitions stand fails: ${String(error)}`, since: begun };
   }
   if (state.membership === undefined || !state.membership.isAnchored)
     yield { code: 'PARTITION_LOST', detail: 'not a member of the group yet, or reading its offsets', since };
@@ -60,14 +69,17 @@ function* readiness({ state, listeningSince }: HealthFacts, lanes: readonly Lane
     if (lane.stopped !== undefined) yield { code: lane.stopped.code, detail: lane.stopped.message, since: lane.since };
 }
 
-function* liveness({ overdueMs, now, isPaused, state }: HealthFacts, lanes: readonly Lane[]): Generator<HealthReason> {
+function* liveness(
+  { overdueMs, now, isPaused, state, outage }: HealthFacts,
+  lanes: readonly Lane[],
+): Generator<HealthReason> {
   if (overdueMs > HUNG_MS)
     yield {
       code: 'HANDLER_TIMEOUT',
       detail: `a handler is ${Math.round(overdueMs / 1000)} s past its timeout`,
       since: new Date(Date.now() - overdueMs),
     };
-  if (state?.membership === undefined || state.membership.isStale || state.isEnding) return;
+  if (state?.membership === undefined || state.membership.isStale || state.isEnding || outage !== undefined) return;
   for (const lane of lanes) {
     const waits = !lane.isIdle && !lane.isWorking && lane.stopped === undefined && !isPaused(lane.topic);
     const idleMs = now - lane.lastActiveAt;
@@ -81,15 +93,17 @@ function* liveness({ overdueMs, now, isPaused, state }: HealthFacts, lanes: read
   }
 }
 
-function progressOf(lane: Lane, { isPaused }: HealthFacts): PartitionProgress {
+function progressOf(lane: Lane, { isPaused, outage }: HealthFacts): PartitionProgress {
   const state =
     lane.stopped !== undefined
       ? 'stopped'
-      : lane.retrying !== undefined
-        ? 'retrying'
-        : isPaused(lane.topic)
-          ? 'paused'
-          : 'running';
+      : outage !== undefined
+        ? 'outage'
+        : lane.retrying !== undefined
+          ? 'retrying'
+          : isPaused(lane.topic)
+            ? 'paused'
+            : 'running';
   return {
     topic: lane.topic,
     partition: lane.partition,

@@ -77,9 +77,11 @@ export class Consuming {
         crashes = performance.now() - startedAt > STABLE_MS ? 1 : crashes + 1;
         this.#trouble = { error, since: this.#trouble?.since ?? new Date() };
         const delayMs = backoffMs(REBUILD, crashes);
+        const message = (error as Error).message;
         this.#logger.error(
-          `The Kafka client failed: ${(error as Error).message}. A new one joins the group in ${delayMs} ms (CONSUMER_CRASHED)`,
+          `The Kafka client failed: ${message}. A new one joins the group in ${delayMs} ms (CONSUMER_CRASHED)`,
         );
+        this.parts.brokers.begin('Consuming waits for a new Kafka client', message);
         await this.#wait(delayMs);
       }
     }

@@ -14,12 +14,18 @@ import { kafkaClient } from '../kafka/kafka-client.js';
 import type { ConsumerProgress, HealthReport } from '../shared/consumer-progress.js';
 import { deliveryInProgress } from '../shared/delivery.js';
 import type { EmitEvent } from '../shared/events.js';
+import { IdempotencyError } from '../shared/errors.js';
 import type { HandlerProfiles } from '../shared/handler-profile.js';
-import { EMIT_EVENT, HANDLER_PROFILES, RESOLVED_OPTIONS } from '../shared/tokens.js';
+import type { ParkedDelivery, Parking, Redelivery, RedeliveryReport } from '../shared/parking.js';
+import { EMIT_EVENT, HANDLER_PROFILES, PARKING, RESOLVED_OPTIONS } from '../shared/tokens.js';
 import { Consuming } from './consuming.js';
 import { consumerHealth } from './consumer-health.js';
+import { DeliveryAttempts } from './delivery-attempts.js';
 import { HandlerTable, statelessRegExp, type RegisteredHandler } from './handler-table.js';
 import type { Barrier } from './offset-committer.js';
+import { Outage } from './outage.js';
+import { OutageNotice } from './outage-notice.js';
+import { Redeliveries } from './redeliveries.js';
 import { warnOfSiblingGroup } from './sibling-group.js';
 import { RecordDelivery } from './record-delivery.js';
 import { Replies } from './replies.js';
@@ -34,8 +40,10 @@ export interface ServerOptions {
     readonly groupId: string;
     readonly postfixId: string;
     readonly fromBeginning: boolean;
+    readonly offsetOutOfRange: 'earliest' | 'fail';
     readonly producer: ProducerSettings;
   };
+  readonly deadLetters: { readonly topic: string } | undefined;
   readonly buffer: { readonly records: number; readonly bytes: number };
   readonly limits: { readonly jsonDepth: number; readonly batchBytes: number };
   readonly commitIntervalMs: number;
@@ -59,7 +67,7 @@ interface Registration {
  * inside a handler.
  */
 @Injectable()
-export class IdempotentKafkaServer extends Server implements CustomTransportStrategy, ConsumerProgress {
+export class IdempotentKafkaServer extends Server implements CustomTransportStrategy, ConsumerProgress, Redelivery {
   override readonly transportId = Transport.KAFKA;
   /** The delivery engine logs failures itself; Nest shall not do it again. */
   override propagatesEventHandlerErrors = true;
@@ -72,13 +80,16 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
   #listeningSince: Date | undefined;
   #begin: { readonly transactions: number; readonly barrier: Barrier } | undefined;
   #consuming: Consuming | undefined;
-  #delivery: RecordDelivery | undefined;
+  #attempts: DeliveryAttempts | undefined;
+  #outage: Outage | undefined;
+  #redeliveries: Redeliveries | undefined;
   #replies: Replies | undefined;
   #stopped: Promise<void> | undefined;
 
   constructor(
     @Inject(RESOLVED_OPTIONS) private readonly options: ServerOptions,
     @Inject(HANDLER_PROFILES) private readonly profiles: HandlerProfiles,
+    @Inject(PARKING) private readonly parking: Parking,
     @Inject(EMIT_EVENT) private readonly emit: EmitEvent,
   ) {
     super();
@@ -150,10 +161,24 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
     return consumerHealth({
       state: this.#consuming?.state,
       listeningSince: this.#listeningSince,
-      overdueMs: this.#delivery?.overdueMs() ?? -Infinity,
+      overdueMs: this.#attempts?.overdueMs() ?? -Infinity,
+      outage: this.#outage?.declared,
       isPaused: (topic) => this.#paused.has(topic),
       now: performance.now(),
     });
+  }
+
+  get consumers(): Redelivery['consumers'] {
+    return this.#redeliveries?.consumers ?? new Map();
+  }
+
+  redeliver(parked: ParkedDelivery): Promise<RedeliveryReport> {
+    if (this.#redeliveries === undefined)
+      throw new IdempotencyError(
+        'TRANSPORT_MISSING',
+        'Parked events are delivered by the transport, which is not listening here: connect it and start the application first',
+      );
+    return this.#redeliveries.redeliver(parked);
   }
 
   on(): never {
@@ -181,11 +206,8 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
       new CheckedProducer(newKafka, kafka.producer),
       handlerProducer(newKafka(), kafka.producer),
     );
-    this.#delivery = new RecordDelivery({
-      handlers,
-      slots: new Slots(this.#begin.transactions),
+    const attempts = new DeliveryAttempts({
       replies: this.#replies,
-      jsonDepth: limits.jsonDepth,
       emit: this.emit,
       nest: {
         consumer: () => this.#consuming?.state.membership?.consumer,
@@ -193,16 +215,36 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
         withHooks: (context, work) => this.#withHooks(context, work),
       },
     });
+    const outage = new Outage(new OutageNotice('DATABASE_UNAVAILABLE', this.emit), () =>
+      this.#consuming?.state.membership?.wake(),
+    );
+    const deliveryParts = {
+      handlers,
+      attempts,
+      slots: new Slots(this.#begin.transactions),
+      outage,
+      jsonDepth: limits.jsonDepth,
+      emit: this.emit,
+    };
+    this.#attempts = attempts;
+    this.#outage = outage;
+    this.#redeliveries = new Redeliveries({ ...deliveryParts, isPaused: (topic) => this.#paused.has(topic) });
     const parts = {
       newKafka,
       config: kafka.consumer,
       groupId: this.groupId,
       fromBeginning: kafka.fromBeginning,
+      offsetOutOfRange: kafka.offsetOutOfRange,
+      deadLetterTopic: this.options.deadLetters?.topic,
       buffer,
       batchBytes: limits.batchBytes,
       commitIntervalMs,
       reader,
-      delivery: this.#delivery,
+      parking: this.parking,
+      delivery: new RecordDelivery(deliveryParts),
+      attempts,
+      outage,
+      brokers: new OutageNotice('BROKER_UNAVAILABLE', this.emit),
       barrier: this.#begin.barrier,
       emit: this.emit,
       isPaused: (topic: string) => this.#paused.has(topic),
@@ -225,10 +267,11 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
 
   async #drain(): Promise<void> {
     try {
+      this.#redeliveries?.end();
       await this.#consuming?.end();
       await this.#replies?.close();
     } finally {
-      this.#delivery?.close();
+      this.#attempts?.close();
     }
   }
 

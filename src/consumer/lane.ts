@@ -1,9 +1,10 @@
 import { IdempotencyError } from '../shared/errors.js';
+import type { PartitionParking } from '../shared/parking.js';
 import type { FetchedBatch } from '../kafka/group-client.js';
 import type { TopicPartition } from '../kafka/positions.js';
 import { ConsumedRecord } from './consumed-record.js';
 import type { OffsetLedger } from './offset-ledger.js';
-import type { LaneWork, RecordDelivery } from './record-delivery.js';
+import type { LaneWork, RecordDelivery, Retrying } from './record-delivery.js';
 
 /** What a lane asks of its group membership. */
 export interface LaneHost {
@@ -15,6 +16,16 @@ export interface LaneHost {
   ranDry(): void;
 }
 
+export interface LaneParts {
+  readonly place: TopicPartition;
+  readonly ledger: OffsetLedger;
+  readonly parking: PartitionParking;
+  readonly host: LaneHost;
+  readonly delivery: RecordDelivery;
+  /** Of the lane that had this partition earlier in this process. */
+  readonly predecessor: Promise<void>;
+}
+
 /**
  * The records of one assigned partition, one after another, in order:
  * - what waits here was fetched from `ledger.next` on without a hole;
@@ -24,16 +35,20 @@ export interface LaneHost {
 export class Lane implements LaneWork {
   readonly topic: string;
   readonly partition: number;
+  readonly ledger: OffsetLedger;
+  readonly parking: PartitionParking;
   /** Resolves when the lane is dead and its last delivery has ended, or was left behind at its timeout. */
   readonly ended: Promise<void>;
   /** Fetching is paused because the lane is full. */
   full = false;
-  retrying: { readonly since: Date; readonly detail: string } | undefined;
+  retrying: Retrying | undefined;
   stopped: IdempotencyError | undefined;
   /** When a record last began or ended here, or the lane was opened; by performance.now(). */
   lastActiveAt = performance.now();
   since = new Date();
 
+  readonly #host: LaneHost;
+  readonly #delivery: RecordDelivery;
   readonly #queue: ConsumedRecord[] = [];
   #queuedBytes = 0;
   #held = true;
@@ -42,15 +57,13 @@ export class Lane implements LaneWork {
   #wake: () => void = () => {};
   #work: Promise<unknown> | undefined;
 
-  constructor(
-    place: TopicPartition,
-    readonly ledger: OffsetLedger,
-    private readonly host: LaneHost,
-    private readonly delivery: RecordDelivery,
-    predecessor: Promise<void>,
-  ) {
+  constructor({ place, predecessor, ...parts }: LaneParts) {
     this.topic = place.topic;
     this.partition = place.partition;
+    this.ledger = parts.ledger;
+    this.parking = parts.parking;
+    this.#host = parts.host;
+    this.#delivery = parts.delivery;
     this.ended = predecessor.then(() => this.#run());
   }
 
@@ -100,7 +113,7 @@ export class Lane implements LaneWork {
 
   /** Whether a delivery may begin: the first of a record, a further try, or that of its next handler. */
   get mayBegin(): boolean {
-    return !this.#held && this.stopped === undefined && this.host.mayStart(this);
+    return !this.#held && this.stopped === undefined && this.#host.mayStart(this);
   }
 
   /** Resolves when one may begin, or when the lane is interrupted. */
@@ -123,7 +136,7 @@ export class Lane implements LaneWork {
     if (this.isDead) return;
     this.#life.abort(reason);
     this.#interrupt.abort(reason);
-    this.delivery.abort(this, reason);
+    this.#delivery.abort(this, reason);
     this.wake();
   }
 
@@ -142,7 +155,7 @@ export class Lane implements LaneWork {
         continue;
       }
       this.lastActiveAt = performance.now();
-      const work = this.delivery.deliver(record, this);
+      const work = this.#delivery.deliver(record, this);
       this.#work = work;
       const settlement = await work.catch((error: unknown) => this.#stop(record, error));
       this.#work = undefined;
@@ -151,8 +164,8 @@ export class Lane implements LaneWork {
       this.#queue.shift();
       this.#queuedBytes -= record.bytes;
       this.ledger.settle(record.offset, settlement);
-      this.host.settled();
-      if (this.#queue.length === 0) this.host.ranDry();
+      this.#host.settled();
+      if (this.#queue.length === 0) this.#host.ranDry();
     }
   }
 

@@ -3,14 +3,20 @@ import { Logger } from '@nestjs/common';
 import type { ConsumerConfig, Kafka } from 'kafkajs';
 import { IdempotencyError } from '../shared/errors.js';
 import type { EmitEvent } from '../shared/events.js';
-import type { ClusterReader, OffsetBounds, Positions } from '../kafka/cluster-reader.js';
+import type { PartitionParking, Parking } from '../shared/parking.js';
+import type { ClusterReader, Positions } from '../kafka/cluster-reader.js';
 import { GroupClient, type FetchedBatch, type FilteredBatch, type GroupListener } from '../kafka/group-client.js';
 import { partitionKey, type TopicPartition } from '../kafka/positions.js';
 import { STALE_SESSION } from '../shared/session.js';
 import { within } from '../shared/within.js';
+import { anchorOf, inRange, type Anchor, type Gap } from './anchor.js';
+import type { DeliveryAttempts } from './delivery-attempts.js';
+import { FetchFlow } from './fetch-flow.js';
 import { Lane, type LaneHost } from './lane.js';
 import { OffsetCommitter, type Barrier } from './offset-committer.js';
 import { OffsetLedger } from './offset-ledger.js';
+import type { Outage } from './outage.js';
+import type { OutageNotice } from './outage-notice.js';
 import type { RecordDelivery } from './record-delivery.js';
 
 const ANCHOR_RETRY_MS = 250;
@@ -25,9 +31,15 @@ export interface MembershipParts {
   readonly fromBeginning: boolean;
   readonly buffer: { readonly records: number; readonly bytes: number };
   readonly batchBytes: number;
+  readonly offsetOutOfRange: 'earliest' | 'fail';
+  readonly deadLetterTopic: string | undefined;
   readonly commitIntervalMs: number;
   readonly reader: ClusterReader;
+  readonly parking: Parking;
   readonly delivery: RecordDelivery;
+  readonly attempts: DeliveryAttempts;
+  readonly outage: Outage;
+  readonly brokers: OutageNotice;
   readonly barrier: Barrier;
   readonly emit: EmitEvent;
   readonly isPaused: (topic: string) => boolean;
@@ -40,8 +52,7 @@ export interface MembershipParts {
  * - at once in the join: lanes that are not ours die, and fetching of all assigned partitions is paused;
  * - then the committed offsets are read, each lane is set to where it has to go on, and every partition is sought to it and resumed, unless a
  *   newer join came meanwhile;
- * - what a lane has done is believed over a join only if the member is the same and the group's offset is the one this lane wrote;
- * - a batch counts only if it begins where its lane ends. A fetch that was under way over a join may bring an older or newer position.
+ * - what is parked of a partition is read after the join too, never before: until then its last owner may have parked more.
  */
 export class Membership implements GroupListener, LaneHost {
   /** Resolves with the error when the Kafka client has crashed. */
@@ -49,9 +60,8 @@ export class Membership implements GroupListener, LaneHost {
   readonly #logger = new Logger('IdempotentKafkaServer');
   readonly #client: GroupClient;
   readonly #committer: OffsetCommitter;
+  readonly #flow: FetchFlow;
   readonly #lanes = new Map<string, Lane>();
-  readonly #doubted = new Map<string, string>();
-  readonly #refusals = new Map<string, number>();
   readonly #timer: NodeJS.Timeout;
   #tellCrash: (error: Error) => void = () => {};
   #epoch = 0;
@@ -60,6 +70,7 @@ export class Membership implements GroupListener, LaneHost {
   #ending = false;
   #ended: Promise<void> | undefined;
   #lastHeartbeat = performance.now();
+  #trouble: { readonly since: Date; readonly error: unknown } | undefined;
 
   constructor(
     private readonly parts: MembershipParts,
@@ -68,7 +79,13 @@ export class Membership implements GroupListener, LaneHost {
     this.crash = new Promise((resolve) => (this.#tellCrash = resolve));
     this.#client = new GroupClient(parts.newKafka(), parts.config, this);
     this.#committer = new OffsetCommitter(this.#client, () => this.#lanes.values(), parts.barrier, parts.emit);
-    this.#timer = setInterval(() => void this.#commit(), parts.commitIntervalMs);
+    this.#flow = new FetchFlow({
+      ...parts,
+      client: this.#client,
+      lanes: () => this.#lanes.values(),
+      lostPosition: (lane) => void this.#reanchor(lane),
+    });
+    this.#timer = setInterval(() => this.#tick(), parts.commitIntervalMs);
   }
 
   get consumer() {
@@ -79,6 +96,10 @@ export class Membership implements GroupListener, LaneHost {
   }
   get isAnchored(): boolean {
     return this.#anchored;
+  }
+  /** Why the partitions are not anchored yet. */
+  get trouble(): { readonly since: Date; readonly error: unknown } | undefined {
+    return this.#trouble;
   }
   get isStale(): boolean {
     return performance.now() - this.#lastHeartbeat > STALE_SESSION * this.parts.config.sessionTimeout;
@@ -108,11 +129,11 @@ export class Membership implements GroupListener, LaneHost {
       { retryable: true },
     );
     if (!(await within(atRest, deadlineMs))) {
-      this.parts.delivery.killAll(deadline);
+      this.parts.attempts.killAll(deadline);
       await within(atRest, KILLED_MS);
     }
     const left = Math.max(endsAt - performance.now(), LEAVE_MS);
-    await within(this.#committer.flush(), left / 2);
+    await within(Promise.all([this.#committer.flush(), ...lanes.map((lane) => lane.parking.unmark())]), left / 2);
     await within(
       this.#client.leave().catch((error: unknown) => this.#logger.warn(`Leaving the group failed: ${String(error)}`)),
       left / 2,
@@ -128,6 +149,7 @@ export class Membership implements GroupListener, LaneHost {
     this.#memberId = memberId;
     this.#anchored = false;
     this.#lastHeartbeat = performance.now();
+    this.parts.brokers.end();
     if (this.#ending) this.#committer.open(); // no anchor comes any more, and what ends now is still ours to commit
     const assigned = new Set(partitions.map(partitionKey));
     const lost = this.lanes.filter((lane) => !assigned.has(partitionKey(lane)));
@@ -142,58 +164,25 @@ export class Membership implements GroupListener, LaneHost {
 
   rebalancing(): void {
     this.#committer.commitNow();
+    for (const lane of this.#lanes.values()) void lane.parking.unmark(); // or the next owner would think that we died
   }
 
   fetched(batch: FetchedBatch): boolean {
-    const key = partitionKey(batch);
-    const lane = this.#lanes.get(key);
-    if (lane === undefined || !this.#anchored) return false;
-    if (batch.fetchedOffset !== lane.ledger.next) {
-      this.#refuse(lane);
-      return false;
-    }
-    if (this.#isTooLarge(batch, lane)) return false;
-    lane.accept(batch);
-    this.#refusals.delete(key);
-    this.#doubted.delete(key);
-    if (lane.queued >= this.parts.buffer.records || this.#bufferedBytes() >= this.parts.buffer.bytes) {
-      lane.full = true;
-      this.#client.pause([lane]);
-    }
-    return true;
+    const lane = this.#lanes.get(partitionKey(batch));
+    return lane !== undefined && this.#anchored && this.#flow.take(batch, lane);
   }
 
-  #isTooLarge(batch: FetchedBatch, lane: Lane): boolean {
-    const bytes = batch.messages.reduce((sum, { key, value }) => sum + (key?.length ?? 0) + (value?.length ?? 0), 0);
-    if (bytes <= this.parts.batchBytes) return false;
-    const message = `A batch of ${lane.topic}[${lane.partition}] at offset ${batch.fetchedOffset} holds ${bytes} bytes after decompression, more than limits.batchBytes (${this.parts.batchBytes}), so the partition stops. Raise the limit if this machine has the memory`;
-    lane.stopped ??= new IdempotencyError('BATCH_TOO_LARGE', message);
-    this.#logger.error(lane.stopped.message);
-    this.#client.pause([lane]);
-    return true;
-  }
-
-  /** kafkajs has moved behind the batch already. One that does not begin where the lane ends is believed only when it comes again after a seek. */
   filtered(batch: FilteredBatch): void {
-    const key = partitionKey(batch);
-    const lane = this.#lanes.get(key);
-    if (lane === undefined || !this.#anchored) return;
-    const begins = batch.firstOffset ?? batch.lastOffset;
-    const span = `${begins}-${batch.lastOffset} at ${lane.ledger.next}`;
-    if (begins === lane.ledger.next || this.#doubted.get(key) === span) {
-      this.#doubted.delete(key);
-      lane.ledger.cover(batch.lastOffset + 1n);
-      if (lane.isIdle) this.ranDry();
-    } else {
-      this.#doubted.set(key, span);
-      this.#client.seek({ topic: lane.topic, partition: lane.partition, offset: lane.ledger.next });
-    }
+    const lane = this.#lanes.get(partitionKey(batch));
+    if (lane !== undefined && this.#anchored && this.#flow.skip(batch, lane) && lane.isIdle) this.ranDry();
   }
 
   heartbeat(): void {
     const wasStale = this.isStale;
     this.#lastHeartbeat = performance.now();
-    if (wasStale) this.#wake();
+    if (!wasStale) return;
+    this.parts.brokers.end();
+    this.wake();
   }
 
   crashed(error: Error): void {
@@ -213,13 +202,19 @@ export class Membership implements GroupListener, LaneHost {
   // --- what the lanes ask ---
 
   mayStart(lane: Lane): boolean {
-    return !this.#ending && lane.ledger.committed !== undefined && !this.parts.isPaused(lane.topic) && !this.isStale;
+    return (
+      !this.#ending &&
+      lane.ledger.committed !== undefined &&
+      !this.parts.isPaused(lane.topic) &&
+      !this.isStale &&
+      this.parts.outage.admits(lane)
+    );
   }
 
   settled(): void {
     if (!this.#anchored) return; // the anchor resumes
     const full = this.lanes.filter((lane) => lane.full);
-    if (full.length > 0) this.#resume(full.filter((lane) => this.#hasRoom(lane)));
+    if (full.length > 0) this.#resume(full);
   }
 
   ranDry(): void {
@@ -231,147 +226,148 @@ export class Membership implements GroupListener, LaneHost {
     const lanes = this.lanes.filter((lane) => lane.topic === topic);
     if (lanes.length === 0) return;
     if (this.parts.isPaused(topic)) this.#client.pause(lanes);
-    else if (this.#anchored) this.#resume(lanes.filter((lane) => !lane.full || this.#hasRoom(lane)));
-    this.#wake();
+    else if (this.#anchored) this.#resume(lanes);
+    this.wake();
+  }
+
+  /** All lanes look again whether they may begin. */
+  wake(): void {
+    for (const lane of this.#lanes.values()) lane.wake();
   }
 
   // --- inside ---
 
+  #tick(): void {
+    if (this.isStale) {
+      const detail = `no heartbeat was answered for ${Math.round((performance.now() - this.#lastHeartbeat) / 1000)} s`;
+      this.parts.brokers.begin('The brokers do not answer, so nothing new begins', detail);
+    }
+    void this.#commit();
+  }
+
   async #anchor(epoch: number, isSameMember: boolean, partitions: readonly TopicPartition[]): Promise<void> {
-    const known = await this.#readPositions(epoch, partitions);
+    const known = await this.#asLongAsItTakes(epoch, () => this.parts.reader.positions(this.parts.groupId, partitions));
     if (known === undefined) return; // a newer join has begun
-    const anchored = partitions.map((place) => this.#anchoredLane(place, isSameMember, known));
+    const anchors = partitions.map((place) => ({ place, anchor: this.#anchorOf(place, isSameMember, known) }));
+    const opening = anchors.flatMap(({ place, anchor }) => (anchor.kind === 'keep' ? [] : [{ place, anchor }]));
+    this.#dropLanes(
+      opening.flatMap(({ place }) => this.#lanes.get(partitionKey(place)) ?? []),
+      new IdempotencyError('PARTITION_LOST', 'Another member may have worked on this partition meanwhile', {
+        retryable: true,
+      }),
+    );
+    const parked = await this.#asLongAsItTakes(epoch, () => this.#parkedOf(opening));
+    if (parked === undefined) return;
+    for (const [index, { place, anchor }] of opening.entries())
+      this.#openLane(place, anchor, { parking: parked[index]!, committed: known.committed.get(partitionKey(place)) });
+    const lanes = this.lanes;
     this.#anchored = true;
+    this.#trouble = undefined;
     this.#committer.open();
-    for (const lane of anchored)
-      this.#client.seek({ topic: lane.topic, partition: lane.partition, offset: lane.ledger.next });
-    this.#resume(anchored.filter((lane) => !lane.full || this.#hasRoom(lane)));
-    for (const lane of anchored) lane.release();
-    this.#tellAssigned(anchored);
+    for (const lane of lanes) this.#flow.seek(lane);
+    this.#resume(lanes);
+    for (const lane of lanes) lane.release();
+    this.#tellAssigned(lanes);
     await this.#commit(); // where the group had no offset, lanes wait until the first position stands
   }
 
-  async #readPositions(epoch: number, partitions: readonly TopicPartition[]): Promise<Positions | undefined> {
+  /** Undefined once a newer join has begun, or the membership ends. */
+  async #asLongAsItTakes<T>(epoch: number, read: () => Promise<T>): Promise<T | undefined> {
     while (epoch === this.#epoch && !this.#ending) {
       try {
-        const positions = await this.parts.reader.positions(this.parts.groupId, partitions);
-        return epoch === this.#epoch && !this.#ending ? positions : undefined;
+        const found = await read();
+        return epoch === this.#epoch && !this.#ending ? found : undefined;
       } catch (error) {
-        this.#logger.warn(`Reading the group's offsets failed, so nothing runs yet: ${(error as Error).message}`);
+        this.#trouble = { since: this.#trouble?.since ?? new Date(), error };
+        this.#logger.warn(
+          `Reading the group's offsets, or what is parked, failed, so nothing runs yet: ${(error as Error).message}`,
+        );
         await sleep(ANCHOR_RETRY_MS);
       }
     }
     return undefined;
   }
 
-  #anchoredLane(place: TopicPartition, isSameMember: boolean, known: Positions): Lane {
+  #anchorOf(place: TopicPartition, isSameMember: boolean, known: Positions): Anchor {
     const key = partitionKey(place);
-    const committed = known.committed.get(key);
-    const bounds = known.bounds.get(key)!; // positions() rejects unless all are there
-    const lane = this.#lanes.get(key);
-    if (lane !== undefined) {
-      // The bounds tell a topic that was made anew meanwhile, unless it has grown beyond the old one already.
-      const isInLog = bounds.low <= lane.ledger.committable && lane.ledger.next <= bounds.high;
-      if (isSameMember && isInLog && committed !== undefined && committed === lane.ledger.committed) return lane;
-      this.#dropLanes(
-        [lane],
-        new IdempotencyError('PARTITION_LOST', 'Another member may have worked on this partition meanwhile', {
-          retryable: true,
-        }),
-      );
-    }
-    const first =
-      committed === undefined
-        ? this.parts.fromBeginning
-          ? bounds.low
-          : bounds.high
-        : this.#inRange(place, committed, bounds);
-    return this.#openLane(place, new OffsetLedger(first, committed));
+    return anchorOf({
+      lane: this.#lanes.get(key)?.ledger,
+      committed: known.committed.get(key),
+      bounds: known.bounds.get(key)!, // positions() rejects unless all are there
+      isSameMember,
+      fromBeginning: this.parts.fromBeginning,
+      offsetOutOfRange: this.parts.offsetOutOfRange,
+    });
   }
 
-  #openLane(place: TopicPartition, ledger: OffsetLedger): Lane {
+  #parkedOf(opening: readonly { place: TopicPartition; anchor: Opening }[]): Promise<PartitionParking[]> {
+    if (opening.length === 0) return Promise.resolve([]);
+    return this.parts.parking.open(opening.map(({ place, anchor }) => ({ ...place, from: startOf(anchor) })));
+  }
+
+  /** `committed`: what the group's offset is known to be. */
+  #openLane(
+    place: TopicPartition,
+    anchor: Opening,
+    { parking, committed }: { parking: PartitionParking; committed: bigint | undefined },
+  ): Lane {
     const key = partitionKey(place);
-    const lane = new Lane(place, ledger, this, this.parts.delivery, this.parts.endings.get(key) ?? Promise.resolve());
+    const lane = new Lane({
+      place,
+      ledger: new OffsetLedger(startOf(anchor), committed),
+      host: this,
+      delivery: this.parts.delivery,
+      parking,
+      predecessor: this.parts.endings.get(key) ?? Promise.resolve(),
+    });
     this.parts.endings.set(key, lane.ended);
     this.#lanes.set(key, lane);
+    if (anchor.gap !== undefined) this.#tellGap(place, anchor.gap, anchor.kind);
+    if (anchor.kind === 'stop') this.#flow.stop(lane, outOfRange(place, anchor.gap));
     return lane;
   }
 
-  /** `offset` if its records can still be there, else the first stored one: never silently the end. */
-  #inRange(place: TopicPartition, offset: bigint, { low, high }: OffsetBounds): bigint {
-    if (offset >= low && offset <= high) return offset;
-    this.parts.emit({
-      name: 'gap',
-      topic: place.topic,
-      partition: place.partition,
-      from: offset.toString(),
-      to: low.toString(),
-    });
+  #tellGap({ topic, partition }: TopicPartition, { from, to }: Gap, kind: Opening['kind']): void {
+    this.parts.emit({ name: 'gap', topic, partition, from: from.toString(), to: to.toString() });
+    if (kind === 'stop') return; // the stop itself is told
     this.#logger.error(
-      `The next offset of ${place.topic}[${place.partition}] is ${offset}, but Kafka holds ${low} to ${high}: what lies before ${low} was deleted unread, or the topic was made anew. Going on at ${low} (OFFSET_OUT_OF_RANGE)`,
+      `The next offset of ${topic}[${partition}] was ${from}, but Kafka holds nothing there: its first record is ${to}. What lies before was deleted unread, or the topic or the group's offsets were made anew. Going on at ${to} (OFFSET_OUT_OF_RANGE)`,
     );
-    return low;
   }
 
-  /** The batch does not continue the lane. Once is a fetch that was under way over a join; again and again means that the offset is gone. */
-  #refuse(lane: Lane): void {
-    const key = partitionKey(lane);
-    const refusals = (this.#refusals.get(key) ?? 0) + 1;
-    this.#refusals.set(key, refusals);
-    this.#client.seek({ topic: lane.topic, partition: lane.partition, offset: lane.ledger.next });
-    if (refusals % 3 === 0) void this.#reanchor(lane);
-  }
-
+  /** The lane waits for a position that does not come. Its own offset is written back over what kafkajs may have written there. */
   async #reanchor(lane: Lane): Promise<void> {
-    const known = await this.#readPositions(this.#epoch, [lane]);
+    const epoch = this.#epoch;
+    const known = await this.#asLongAsItTakes(epoch, () => this.parts.reader.positions(this.parts.groupId, [lane]));
     const bounds = known?.bounds.get(partitionKey(lane));
     if (bounds === undefined || lane.isDead || !lane.isIdle) return;
-    const first = this.#inRange(lane, lane.ledger.next, bounds);
-    if (first === lane.ledger.next) return;
-    this.#dropLanes(
-      [lane],
-      new IdempotencyError('OFFSET_OUT_OF_RANGE', 'The records this lane was waiting for are gone'),
-    );
-    const next = this.#openLane(lane, new OffsetLedger(first, undefined));
-    this.#client.seek({ topic: next.topic, partition: next.partition, offset: first });
+    const anchor = inRange(lane.ledger.next, bounds, this.parts.offsetOutOfRange);
+    if (anchor.gap === undefined) return;
+    const parked = await this.#asLongAsItTakes(epoch, () => this.#parkedOf([{ place: lane, anchor }]));
+    if (parked === undefined || lane.isDead || !lane.isIdle) return;
+    this.#dropLanes([lane], outOfRange(lane, anchor.gap));
+    const next = this.#openLane(lane, anchor, { parking: parked[0]!, committed: undefined });
+    if (next.stopped === undefined) this.#flow.seek(next);
     next.release();
     await this.#commit();
   }
 
   #resume(lanes: readonly Lane[]): void {
-    for (const lane of lanes) lane.full = false;
-    const wanted = lanes.filter((lane) => !this.parts.isPaused(lane.topic));
-    if (wanted.length > 0 && !this.#ending) this.#client.resume(wanted);
-  }
-
-  #hasRoom(lane: Lane): boolean {
-    if (lane.isIdle) return true; // however much the others hold, each partition goes on
-    return lane.queued < this.parts.buffer.records / 2 && this.#bufferedBytes() < this.parts.buffer.bytes / 2;
-  }
-
-  #bufferedBytes(): number {
-    let sum = 0;
-    for (const lane of this.#lanes.values()) sum += lane.queuedBytes;
-    return sum;
+    if (!this.#ending) this.#flow.resume(lanes);
   }
 
   async #commit(): Promise<void> {
     await this.#committer.flush();
-    this.#wake(); // a first position may have been written
-  }
-
-  #wake(): void {
-    for (const lane of this.#lanes.values()) lane.wake();
+    this.wake(); // a first position may have been written
   }
 
   #dropLanes(lanes: readonly Lane[], reason: IdempotencyError): void {
     if (lanes.length === 0) return;
     for (const lane of lanes) {
-      const key = partitionKey(lane);
       lane.die(reason);
-      this.#lanes.delete(key);
-      this.#doubted.delete(key);
-      this.#refusals.delete(key);
+      void lane.parking.unmark();
+      this.#lanes.delete(partitionKey(lane));
+      this.#flow.forget(lane);
     }
     const partitions = lanes.map(({ topic, partition }) => ({ topic, partition }));
     this.parts.emit({ name: 'revoked', groupId: this.parts.groupId, partitions });
@@ -389,4 +385,17 @@ export class Membership implements GroupListener, LaneHost {
       `Group ${this.parts.groupId}: ${partitions.length === 0 ? 'no partition assigned' : `assigned ${shown}`}`,
     );
   }
+}
+
+type Opening = Exclude<Anchor, { kind: 'keep' }>;
+
+function startOf(anchor: Opening): bigint {
+  return anchor.kind === 'open' ? anchor.first : anchor.at;
+}
+
+function outOfRange({ topic, partition }: TopicPartition, { from, to }: Gap): IdempotencyError {
+  return new IdempotencyError(
+    'OFFSET_OUT_OF_RANGE',
+    `The next offset of ${topic}[${partition}] is ${from}, but Kafka holds nothing there: its first record is ${to}. With kafka.offsetOutOfRange 'fail' the partition stops and the group's offset stays. Reset the group to where it shall go on, or allow 'earliest'`,
+  );
 }

@@ -1,67 +1,89 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Logger } from '@nestjs/common';
-import { isObservable, lastValueFrom, toArray } from 'rxjs';
-import { DeliveryInProgress, runInDelivery, type DeliveryReport } from '../shared/delivery.js';
-import { IdempotencyError } from '../shared/errors.js';
-import { placeOf, type EmitEvent } from '../shared/events.js';
-import type { RecordView } from '../shared/record.js';
+import { backoffMs, type Backoff } from '../shared/backoff.js';
+import { DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
+import { IdempotencyError, type ErrorCode } from '../shared/errors.js';
+import { placeOf, type EmitEvent, type EventPlace } from '../shared/events.js';
+import { noteOf } from '../shared/failed-attempt.js';
+import { oneLine } from '../shared/one-line.js';
+import type { FailedAttempt, ParkedState, ParkReason, PartitionParking } from '../shared/parking.js';
 import type { TopicPartition } from '../kafka/positions.js';
 import type { ConsumedRecord } from './consumed-record.js';
+import type { DeliveryAttempts } from './delivery-attempts.js';
+import { failureOf, type Failure } from './failure-policy.js';
 import type { HandlerTable, RegisteredHandler } from './handler-table.js';
-import { nestContext, type NestContext } from './nest-context.js';
-import { nextStep } from './next-step.js';
-import { requestOf, type Replies } from './replies.js';
+import { nextStep, type NextStep } from './next-step.js';
+import type { Outage } from './outage.js';
+import { requestOf } from './replies.js';
 import type { Slots } from './slots.js';
 
-/** How long a killed delivery may take to say how it ended, before the transport stops waiting for it. */
-const GRACE_MS = 1000;
-/** How often running deliveries are compared with their timeouts: one timer for all is cheaper than one for each. */
-const WATCH_MS = 50;
+/** Between tries to park, or to read what is parked: for as long as it takes, since the record is not final before. */
+const PARKING_RETRY: Backoff = { delayMs: 200, factor: 2, maxDelayMs: 10_000, jitter: 'none' };
+const HISTORY = 20;
+const SHOWN_BYTES = 300;
+
+/** Why a record still stands in front of its partition. */
+export interface Retrying {
+  readonly since: Date;
+  readonly code: ErrorCode;
+  readonly detail: string;
+}
 
 /** The lane a record is delivered for. */
 export interface LaneWork extends TopicPartition {
+  readonly parking: PartitionParking;
   /** Aborts when the record shall not be tried again here. */
   readonly interrupted: AbortSignal;
   readonly mayBegin: boolean;
   untilMayBegin(): Promise<void>;
-  retrying: { readonly since: Date; readonly detail: string } | undefined;
+  wake(): void;
+  retrying: Retrying | undefined;
   stopped: IdempotencyError | undefined;
 }
 
 export interface RecordDeliveryParts {
   readonly handlers: HandlerTable;
+  readonly attempts: DeliveryAttempts;
   readonly slots: Slots;
-  readonly replies: Replies;
-  readonly nest: NestContext;
+  readonly outage: Outage;
   readonly jsonDepth: number;
   readonly emit: EmitEvent;
 }
 
-interface Running {
-  readonly delivery: DeliveryInProgress;
-  readonly timeoutMs: number;
-  /** When that strikes, by performance.now(). */
-  readonly timeoutAt: number;
-  kill(error: IdempotencyError): void;
+/** A record, or one handler's part in it, is final. `duplicate`: by a transaction that may not be durable yet. */
+interface Settled {
+  readonly duplicate: boolean;
+}
+
+const PARKED: Settled = { duplicate: false };
+
+interface Work {
+  readonly handler: RegisteredHandler;
+  readonly record: ConsumedRecord;
+  readonly lane: LaneWork;
+}
+
+/** What has been tried of one record by one handler. */
+interface Tried {
+  failed: number;
+  reruns: number;
+  readonly failures: FailedAttempt[];
 }
 
 /**
  * Brings one record to all handlers of its topic, each until it is settled:
  * - every attempt of every handler gets a fresh copy of the raw bytes;
- * - the outcome the interceptor reported counts before what Nest made of it;
- * - a failing handler keeps the record in front; handlers that are done with it do not run again.
+ * - a failing record stays in front until its attempts are used up; then it is parked for that handler, and only then final;
+ * - handlers that are done with the record do not run again;
+ * - an outage of the database counts for nothing and parks nothing.
  */
 export class RecordDelivery {
   readonly #logger = new Logger('IdempotentKafkaServer');
-  readonly #running = new Map<LaneWork, Running>();
-  readonly #watch: NodeJS.Timeout;
 
-  constructor(private readonly parts: RecordDeliveryParts) {
-    this.#watch = setInterval(() => this.#killOverdue(), WATCH_MS);
-  }
+  constructor(private readonly parts: RecordDeliveryParts) {}
 
   /** Resolves when the record is final, or with undefined if the lane was interrupted before. Never rejects. */
-  async deliver(record: ConsumedRecord, lane: LaneWork): Promise<{ duplicate: boolean } | undefined> {
+  async deliver(record: ConsumedRecord, lane: LaneWork): Promise<Settled | undefined> {
     const handlers = this.#handlersOf(record);
     if (handlers.length === 0) {
       lane.stopped = new IdempotencyError(
@@ -73,8 +95,10 @@ export class RecordDelivery {
     }
     let duplicate = false;
     for (const handler of handlers) {
-      const settled = await this.#untilSettled(handler, record, lane);
+      const work = { handler, record, lane };
+      const settled = await (lane.parking.hasParked ? this.#throughGate(work) : this.#untilSettled(work));
       if (settled === undefined) return undefined;
+      lane.retrying = undefined;
       duplicate ||= settled.duplicate;
     }
     return { duplicate };
@@ -82,22 +106,8 @@ export class RecordDelivery {
 
   /** Tells the handler that works for this lane to stop; its transaction may still commit. */
   abort(lane: LaneWork, reason: IdempotencyError): void {
-    this.#running.get(lane)?.delivery.abort(reason);
-  }
-
-  /** Ends by force whatever is still running. */
-  killAll(error: IdempotencyError): void {
-    for (const running of this.#running.values()) running.kill(error);
-  }
-
-  /** Nothing is delivered any more. */
-  close(): void {
-    clearInterval(this.#watch);
-  }
-
-  /** How many milliseconds the most overdue delivery is past its handler's timeout; negative while none is. */
-  overdueMs(): number {
-    return performance.now() - Math.min(Infinity, ...[...this.#running.values()].map(({ timeoutAt }) => timeoutAt));
+    this.parts.attempts.abort(lane, reason);
+    this.parts.outage.left(lane);
   }
 
   /** Event handlers always run; a request handler only for a request, or alone as Nest does it. */
@@ -107,168 +117,204 @@ export class RecordDelivery {
     return events.length > 0 && requestOf(record.message) === undefined ? events : all;
   }
 
-  async #untilSettled(
-    handler: RegisteredHandler,
-    record: ConsumedRecord,
-    lane: LaneWork,
-  ): Promise<{ duplicate: boolean } | undefined> {
-    const { settings } = handler.profile;
-    const { slots } = this.parts;
-    let failed = 0;
-    let reruns = 0;
+  /** What was parked before may stand in the way of this record: an earlier event of its key, or the record itself. */
+  async #throughGate(work: Work): Promise<Settled | undefined> {
+    const { handler, record, lane } = work;
+    const { consumer, settings } = handler.profile;
+    const request = { record: record.stored, consumer, eventId: undefined, holdKey: settings.holdKey };
+    const verdict = await this.#persist(work, async () => (await lane.parking.gate(request)) ?? 'run');
+    switch (verdict) {
+      case 'run':
+        return this.#untilSettled(work);
+      case 'held':
+        this.#tellParked(work, { state: 'held', reason: 'behind', attempt: 0, eventId: undefined });
+        return PARKED;
+      case 'parked':
+        this.#logger.debug(`${consumer}: ${placeText(record)} is parked already`);
+        return PARKED;
+      case undefined:
+        return undefined;
+    }
+  }
+
+  async #untilSettled(work: Work): Promise<Settled | undefined> {
+    const { handler, record, lane } = work;
+    const tried: Tried = { failed: 0, reruns: 0, failures: [] };
     for (;;) {
+      const slots = this.#tryBegin(lane) || (await this.#begin(lane));
+      if (slots === 0) return undefined;
+      const delivery = new DeliveryInProgress(
+        record.view(handler.profile.settings.decode, this.parts.jsonDepth),
+        handler.profile.consumer,
+        tried.failed + 1,
+      );
+      delivery.beforeRun = () => lane.parking.mark(record.offset);
+      const report = await this.parts.attempts.run(handler, record, { delivery, on: lane });
+      this.parts.slots.release(slots);
+      const step = this.#decide(work, delivery, { report, tried });
+      switch (step.step) {
+        case 'settle':
+          return step;
+        case 'park':
+          return this.#park(work, delivery, { reason: step.reason, error: errorOf(report), tried });
+        case 'again':
+          await pause(step.delayMs, lane);
+      }
+    }
+  }
+
+  /** Takes the slots of a delivery, and says how many; 0: it may not begin now. Where a process may have died of what comes first, that runs alone. */
+  #tryBegin(lane: LaneWork): number {
+    const need = lane.parking.isSuspect ? this.parts.slots.size : 1;
+    return lane.mayBegin && !lane.interrupted.aborted && this.parts.slots.tryAcquire(need) ? need : 0;
+  }
+
+  /** Waits for it; 0: interrupted. */
+  async #begin(lane: LaneWork): Promise<number> {
+    const { slots } = this.parts;
+    while (!lane.interrupted.aborted) {
       if (!lane.mayBegin) await lane.untilMayBegin();
-      if (lane.interrupted.aborted) return undefined;
-      if (!slots.tryAcquire()) {
-        await slots.acquire();
-        if (lane.interrupted.aborted) {
-          slots.release(); // the partition was lost while it waited
-          return undefined;
-        }
-      }
-      const view = record.view(settings.decode, this.parts.jsonDepth);
-      const delivery = new DeliveryInProgress(view, handler.profile.consumer, failed + 1);
-      const report = await this.#attempt(handler, record, delivery, lane);
-      const step = nextStep(
-        report,
-        { failed: report.outcome === 'failed' ? failed + 1 : failed, reruns },
-        settings.retry,
-      );
-      if (step.step === 'settle') {
-        lane.retrying = undefined;
-        return step;
-      }
-      if (step.counts) failed += 1;
-      reruns = report.outcome === 'failed' && !step.counts ? reruns + 1 : 0;
-      this.#tell(report as DeliveryReport & { error: unknown }, step, delivery, lane);
-      await sleep(step.delayMs, undefined, { signal: lane.interrupted }).catch(() => undefined); // interrupted: the loop ends
+      const need = lane.parking.isSuspect ? slots.size : 1;
+      if (!(await slots.acquire(lane.interrupted, need))) return 0;
+      if (lane.mayBegin) return need;
+      slots.release(need); // an outage, a pause or a silent broker began while it waited
     }
+    return 0;
   }
 
-  /** One delivery. Resolves with how it ended; a handler that does not end is killed at its timeout, and left behind if even that does not end it. */
-  #attempt(
-    handler: RegisteredHandler,
-    record: ConsumedRecord,
+  #decide(
+    work: Work,
     delivery: DeliveryInProgress,
-    lane: LaneWork,
-  ): Promise<DeliveryReport> {
-    const { timeoutMs } = handler.profile.settings;
-    return new Promise((resolve) => {
-      let grace: NodeJS.Timeout | undefined;
-      const end = (report: DeliveryReport) => {
-        if (this.#running.get(lane)?.delivery !== delivery) return; // left behind before: what it says now changes nothing
-        this.#running.delete(lane);
-        clearTimeout(grace);
-        delivery.report(report);
-        this.parts.slots.release();
-        resolve(report);
-      };
-      const kill = (error: IdempotencyError) => {
-        delivery.kill(error);
-        grace ??= setTimeout(() => end(delivery.reported ?? failed(error)), GRACE_MS);
-      };
-      // Something in front of the handler, such as a timeout(), may give up while its transaction still runs: that has to end with it.
-      const settled = (report: () => DeliveryReport) => {
-        if (delivery.taken && delivery.reported === undefined) kill(delivery.killed ?? gaveUp(delivery));
-        else end(report());
-      };
-      this.#running.set(lane, { delivery, kill, timeoutMs, timeoutAt: performance.now() + timeoutMs });
-      this.parts.emit({ name: 'received', ...placeOf(delivery) });
-      this.#call(handler, record, delivery).then(
-        () => settled(() => this.#reportOf(handler, delivery)),
-        (error: unknown) => settled(() => delivery.reported ?? failed(delivery.killed ?? error)),
-      );
-    });
-  }
-
-  #killOverdue(): void {
-    const now = performance.now();
-    for (const running of this.#running.values()) {
-      const { delivery, timeoutMs, timeoutAt } = running;
-      if (now >= timeoutAt && delivery.killed === undefined) running.kill(timeoutError(timeoutMs, delivery));
+    { report, tried }: { report: DeliveryReport; tried: Tried },
+  ): NextStep {
+    const { retry, classify } = work.handler.profile.settings;
+    const failure = report.outcome === 'failed' ? failureOf(report, classify, delivery) : undefined;
+    this.#tellOutage(work.lane, report, failure);
+    if (report.outcome === 'processed' || report.outcome === 'failed') work.lane.parking.survived();
+    const counted = failure === undefined || failure.kind === 'infrastructure' ? 0 : 1;
+    const step = nextStep(report, failure, { failed: tried.failed + counted, reruns: tried.reruns }, retry);
+    if (step.step === 'settle') return step;
+    if (step.step === 'park' || step.counts) {
+      tried.failed += 1;
+      tried.reruns = 0;
+      tried.failures.push(noteOf(errorOf(report), new Date()));
+      if (tried.failures.length > HISTORY) tried.failures.shift();
+    } else if (failure?.kind === 'transient') {
+      tried.reruns += 1;
     }
+    this.#tell(work.lane, delivery, { report, step });
+    return step;
   }
 
-  #reportOf(handler: RegisteredHandler, delivery: DeliveryInProgress): DeliveryReport {
-    if (delivery.reported !== undefined) return delivery.reported;
-    if (delivery.killed !== undefined) return failed(delivery.killed);
-    if (!handler.profile.idempotent) {
-      this.parts.emit({ name: 'processed', ...placeOf(delivery) });
-      return { outcome: 'processed' };
-    }
-    const message = `${delivery.consumer} did not run: a guard, an interceptor or an exception filter in front of it answered instead, so nothing was written and the record stays`;
-    return failed(new IdempotencyError('HANDLER_FAILED', message));
-  }
-
-  /** The context of the delivery surrounds call and subscription: Nest's handlers return cold Observables. */
-  #call(handler: RegisteredHandler, record: ConsumedRecord, delivery: DeliveryInProgress): Promise<unknown> {
-    const request = handler.isEventHandler ? undefined : requestOf(record.message);
-    const invoke = async () => {
-      const payload = decodedPayload(delivery);
-      const context = nestContext(record, payload, this.parts.nest);
-      return this.parts.nest.withHooks(context, async () => {
-        const returned: unknown = await handler.callback(payload, context);
-        if (request !== undefined) return isObservable(returned) ? lastValueFrom(returned.pipe(toArray())) : [returned];
-        return isObservable(returned) ? lastValueFrom(returned, { defaultValue: undefined }) : returned;
-      });
+  async #park(
+    work: Work,
+    delivery: DeliveryInProgress,
+    { reason, error, tried }: { reason: ParkReason; error: unknown; tried: Tried },
+  ): Promise<Settled | undefined> {
+    const { handler, record, lane } = work;
+    const { consumer, settings } = handler.profile;
+    const { failed: attempts, failures } = tried;
+    const { eventId } = delivery;
+    const { holdKey, redelivery } = settings;
+    const request = {
+      record: record.stored,
+      consumer,
+      eventId,
+      reason,
+      error,
+      failures,
+      attempts,
+      holdKey,
+      redelivery,
     };
-    if (request === undefined) return runInDelivery(delivery, invoke);
-    const values = () => Promise.race([runInDelivery(delivery, invoke) as Promise<unknown[]>, killed(delivery)]);
-    return this.parts.replies.answer(request, values).then(() => delivery.report({ outcome: 'processed' }));
+    const state = await this.#persist(work, () => lane.parking.park(request));
+    if (state === undefined) return undefined;
+    this.#tellParked(work, { state, reason, error, attempt: delivery.attempt, eventId });
+    return PARKED;
+  }
+
+  /** As long as it takes; undefined once the lane is interrupted, for then the record is another's. */
+  async #persist<T>(work: Work, action: () => Promise<T>): Promise<T | undefined> {
+    const { lane, record, handler } = work;
+    for (let tries = 1; !lane.interrupted.aborted; tries += 1) {
+      try {
+        return await action();
+      } catch (error) {
+        const code = IdempotencyError.is(error) ? error.code : 'PARK_FAILED';
+        const delayMs = backoffMs(PARKING_RETRY, tries);
+        const detail = `${handler.profile.consumer} cannot park ${placeText(record)}, which so stays in front: ${textOf(error)}`;
+        lane.retrying = { since: lane.retrying?.since ?? new Date(), code, detail };
+        this.#logger.error(`${detail}; again in ${delayMs} ms (${code})`);
+        await pause(delayMs, lane);
+      }
+    }
+    return undefined;
+  }
+
+  #tellOutage(lane: LaneWork, report: DeliveryReport, failure: Failure | undefined): void {
+    if (failure?.kind === 'infrastructure') {
+      if (failure.of === 'database') this.parts.outage.suffered(lane, textOf(errorOf(report)));
+    } else if (report.outcome !== 'unknown' && !IdempotencyError.is(errorOf(report), 'HANDLER_TIMEOUT')) {
+      this.parts.outage.passed();
+    }
   }
 
   #tell(
-    report: { outcome: string; error: unknown },
-    step: { delayMs: number },
-    delivery: DeliveryInProgress,
     lane: LaneWork,
+    delivery: DeliveryInProgress,
+    { report, step }: { report: DeliveryReport; step: NextStep },
   ): void {
     const place = placeOf(delivery);
-    this.parts.emit({ name: report.outcome as 'failed' | 'busy' | 'unknown', error: report.error, ...place });
-    this.parts.emit({ name: 'retried', error: report.error, delayMs: step.delayMs, ...place });
-    const where = `${delivery.topic}[${delivery.partition}]@${delivery.offset}${delivery.eventId === undefined ? '' : `, event ${delivery.eventId}`}`;
-    const detail = `${delivery.consumer} ${report.outcome} on ${where}, attempt ${delivery.attempt}: ${oneLine(report.error)}`;
-    lane.retrying = { since: lane.retrying?.since ?? new Date(), detail };
-    this.#logger.warn(`${detail}; again in ${step.delayMs} ms`);
+    const error = errorOf(report);
+    this.parts.emit({ name: report.outcome as 'failed' | 'busy' | 'unknown', error, ...place });
+    const detail = `${delivery.consumer} ${report.outcome} on ${placeText(delivery)}, attempt ${delivery.attempt}: ${textOf(error)}`;
+    if (step.step === 'again') {
+      this.parts.emit({ name: 'retried', error, delayMs: step.delayMs, ...place });
+      this.#logger.warn(`${detail}; again in ${step.delayMs} ms`);
+    } else {
+      this.#logger.error(`${detail}; no further attempt`);
+    }
+    lane.retrying = { since: lane.retrying?.since ?? new Date(), code: 'HANDLER_RETRYING', detail };
+  }
+
+  #tellParked(
+    { handler, record }: Work,
+    parked: Pick<EventPlace, 'eventId' | 'attempt'> & { state: ParkedState; reason: ParkReason; error?: unknown },
+  ): void {
+    const { consumer } = handler.profile;
+    const { topic, partition, offset, eventId } = { ...record, offset: record.offset.toString(), ...parked };
+    this.parts.emit({ name: 'parked', topic, partition, offset, consumer, ...parked });
+    this.#logger.warn(
+      `${consumer} parked ${placeText({ topic, partition, offset, eventId })} as ${parked.state} (${parked.reason})`,
+    );
   }
 }
 
-/** Rejects when the delivery is killed, so that a hung request gets its error reply. */
-function killed(delivery: DeliveryInProgress): Promise<never> {
-  return new Promise((_, reject) => delivery.onKill(reject));
+/** Interrupted, it ends at once: the caller looks. */
+async function pause(ms: number, { interrupted }: LaneWork): Promise<void> {
+  await sleep(ms, undefined, { signal: interrupted }).catch(() => undefined);
 }
 
-function failed(error: unknown): DeliveryReport {
-  return { outcome: 'failed', error };
+function errorOf(report: DeliveryReport): unknown {
+  return 'error' in report ? report.error : undefined;
 }
 
-function decodedPayload(view: RecordView): unknown {
-  try {
-    return view.decoded();
-  } catch (error) {
-    if (IdempotencyError.is(error)) throw error;
-    throw new IdempotencyError('DECODE_FAILED', 'The decode function of the handler threw', { cause: error });
-  }
+function placeText({
+  topic,
+  partition,
+  offset,
+  eventId,
+}: {
+  topic: string;
+  partition: number;
+  offset: string | bigint;
+  eventId?: string | undefined;
+}): string {
+  return `${topic}[${partition}]@${offset}${eventId === undefined ? '' : `, event ${eventId}`}`;
 }
 
-function gaveUp(delivery: DeliveryInProgress): IdempotencyError {
-  const message = `An interceptor or exception filter in front of ${delivery.consumer} ended before it, so its transaction is rolled back. Use the option timeout to limit a handler`;
-  return new IdempotencyError('HANDLER_FAILED', message, { retryable: true });
-}
-
-function timeoutError(timeoutMs: number, delivery: DeliveryInProgress): IdempotencyError {
-  const message = `${delivery.consumer} took longer than its timeout of ${timeoutMs} ms, so its transaction is rolled back. Raise timeout, or use the delivery's signal to end early`;
-  return new IdempotencyError('HANDLER_TIMEOUT', message, { retryable: true });
-}
-
-/** The error's text for a log line: one line, bounded, without a stack. Whatever was thrown: it must not throw itself. */
-function oneLine(error: unknown): string {
-  return textOf(error).replace(/\s+/g, ' ').slice(0, 300);
-}
-
+/** For a log line: without stack, bounded. */
 function textOf(error: unknown): string {
-  if (error instanceof Error) return `${error.name}: ${error.message}`;
-  const message = (error as { message?: unknown } | null | undefined)?.message;
-  if (typeof message === 'string') return message;
-  return typeof error === 'object' && error !== null ? 'an object that is no Error' : String(error);
+  const { name, message } = noteOf(error, new Date());
+  return `${name}: ${oneLine(message, SHOWN_BYTES)}`;
 }

@@ -4,6 +4,7 @@ import { Inbox } from '../inbox/inbox.js';
 import { deliveryInProgress, type DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
 import { IdempotencyError } from '../shared/errors.js';
 import { placeOf, type EmitEvent } from '../shared/events.js';
+import type { RowRemoval } from '../shared/parking.js';
 import { EMIT_EVENT } from '../shared/tokens.js';
 import type { OpenTransaction } from '../transaction/open-transaction.js';
 import { TransactionScope } from '../transaction/transaction-scope.js';
@@ -40,25 +41,21 @@ export class IdempotencyInterceptor implements NestInterceptor {
 
   /** Reports the outcome, then lets Nest have value or error. */
   async #settle(handler: IdempotentHandler, delivery: DeliveryInProgress, next: CallHandler): Promise<unknown> {
+    let transaction: OpenTransaction | undefined;
     try {
-      // 1. Identify.
-      delivery.eventId = eventIdOf(handler.id, delivery);
+      // 1. Identify. A parked event keeps the id it was parked with.
+      delivery.eventId ??= eventIdOf(handler.id, delivery);
 
       // 2. Open the transaction and claim, in one round trip. The claim decides: no row, no run.
-      const transaction = await this.scope.open({
-        owner: `consumer '${handler.consumer}', ${delivery.topic}[${delivery.partition}]@${delivery.offset}`,
-        isolation: handler.settings.isolation,
-        claim: this.inbox.claim(delivery, delivery.eventId, fingerprint(delivery.value)),
-      });
-      if (delivery.killed !== undefined) {
-        transaction.destroy(delivery.killed); // it came while the transaction was opening
-        throw delivery.killed;
-      }
+      transaction = await this.#open(handler, delivery, delivery.eventId);
+      if (delivery.removal !== undefined) await removeParked(transaction, delivery.removal);
       if (transaction.claimed.length === 0) return await this.#skip(transaction, delivery);
       this.emit({ name: 'claimed', ...placeOf(delivery) });
 
-      // 3. Run the handler.
-      const value = await this.#run(transaction, delivery, next);
+      // 3. Run the handler. If it is the first one here since the assignment, it leaves a mark for the case that it kills the process.
+      const marked = delivery.beforeRun?.();
+      if (marked !== undefined) await marked;
+      const value = await handled(transaction, delivery, next);
       this.emit({ name: 'handled', ...placeOf(delivery) });
 
       // 4. Commit. Whatever its answer, it is the truth; a kill that comes meanwhile makes it unknown.
@@ -67,26 +64,53 @@ export class IdempotencyInterceptor implements NestInterceptor {
       this.emit({ name: 'processed', ...placeOf(delivery) });
       return value;
     } catch (error) {
-      delivery.report(reportOf(error));
-      throw error;
-    }
-  }
-
-  async #skip(transaction: OpenTransaction, delivery: DeliveryInProgress): Promise<undefined> {
-    await transaction.rollback();
-    delivery.report({ outcome: 'duplicate' });
-    this.emit({ name: 'duplicate', ...placeOf(delivery) });
-  }
-
-  async #run(transaction: OpenTransaction, delivery: DeliveryInProgress, next: CallHandler): Promise<unknown> {
-    try {
-      return await handled(transaction, delivery, next);
-    } catch (error) {
-      const blamed = transaction.blamed(error);
-      await transaction.rollback();
+      const blamed = transaction === undefined ? error : transaction.blamed(error);
+      await transaction?.rollback(); // of one that has ended already: nothing
+      delivery.report(reportOf(blamed, transaction));
       throw blamed;
     }
   }
+
+  async #open(handler: IdempotentHandler, delivery: DeliveryInProgress, eventId: string): Promise<OpenTransaction> {
+    delivery.isOpening = true;
+    try {
+      const transaction = await this.scope.open({
+        owner: `consumer '${handler.consumer}', ${delivery.topic}[${delivery.partition}]@${delivery.offset}`,
+        isolation: handler.settings.isolation,
+        claim: this.inbox.claim(
+          delivery,
+          { id: eventId, fingerprint: fingerprint(delivery.value) },
+          handler.settings.timeoutMs,
+        ),
+        onBegin: (begun) => delivery.onKill((error) => begun.destroy(error)),
+      });
+      if (delivery.killed === undefined) return transaction;
+      transaction.destroy(delivery.killed); // it came while the transaction was opening
+      throw delivery.killed;
+    } finally {
+      delivery.isOpening = false;
+    }
+  }
+
+  /** A duplicate writes nothing, unless it is a parked event whose row goes. */
+  async #skip(transaction: OpenTransaction, delivery: DeliveryInProgress): Promise<undefined> {
+    if (delivery.removal === undefined) await transaction.rollback();
+    else await transaction.commit();
+    delivery.report({ outcome: 'duplicate' });
+    this.emit({ name: 'duplicate', ...placeOf(delivery) });
+  }
+}
+
+/** Before the handler runs, so that nobody changes or takes the row meanwhile. */
+async function removeParked(transaction: OpenTransaction, removal: RowRemoval): Promise<void> {
+  const query = (sql: string, parameters: unknown[]) =>
+    transaction.within(() => transaction.manager.query<unknown>(sql, parameters));
+  if ((await removal.removeWith(query)) === 'removed') return;
+  throw new IdempotencyError(
+    'PARKED_CHANGED',
+    'The parked event was changed, taken or processed by somebody else meanwhile, so it is not delivered from here',
+    { retryable: true },
+  );
 }
 
 /**
@@ -105,10 +129,11 @@ function handled(transaction: OpenTransaction, delivery: DeliveryInProgress, nex
   });
 }
 
-function reportOf(error: unknown): DeliveryReport {
+function reportOf(error: unknown, transaction: OpenTransaction | undefined): DeliveryReport {
   if (IdempotencyError.is(error, 'CLAIM_BUSY')) return { outcome: 'busy', error };
   if (IdempotencyError.is(error, 'COMMIT_UNKNOWN')) return { outcome: 'unknown', error };
-  return { outcome: 'failed', error };
+  const isOutage = transaction?.isOutage === true || IdempotencyError.is(error, 'DATABASE_UNAVAILABLE');
+  return isOutage ? { outcome: 'failed', error, isOutage } : { outcome: 'failed', error };
 }
 
 /** The transport tries again, with a new delivery and a claim; a second run of this one would have neither. */

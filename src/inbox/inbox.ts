@@ -10,20 +10,32 @@ export interface PreparedClaim extends LimitedInsert {
 
 /** Our `processed_events` table: who handled what. Knows its place in the database once the start-up check has found it. */
 export class Inbox {
-  #statement: LimitedInsert | undefined;
+  #table: string | undefined;
+  /** By how long the claim may wait. */
+  readonly #statements = new Map<number, LimitedInsert>();
 
   constructor(private readonly claimTimeoutMs: number) {}
 
   /** `table`: quoted and schema-qualified. */
   open(table: string): void {
-    this.#statement = claimStatement(table, this.claimTimeoutMs);
+    this.#table = table;
   }
 
-  /** `place`: of the record that brought the event. */
-  claim(place: ClaimPlace, eventId: string, fingerprint: string): PreparedClaim {
-    if (this.#statement === undefined) throw new Error('The inbox is used before the module has checked its table');
-    const { text, lockTimeoutMs } = this.#statement;
+  /**
+   * `place`: of the record that brought the event. `timeoutMs`: of the handler; the claim waits for half of it at most, so that it is answered before the
+   * delivery is killed, and a kill while it waits means that the database does not answer.
+   */
+  claim(place: ClaimPlace, event: { id: string; fingerprint: string }, timeoutMs: number): PreparedClaim {
+    const { text, lockTimeoutMs } = this.#statement(Math.min(this.claimTimeoutMs, Math.ceil(timeoutMs / 2)));
     const { consumer, topic, partition, offset } = place;
+    const { id: eventId, fingerprint } = event;
     return { text, lockTimeoutMs, values: claimValues({ consumer, eventId, topic, partition, offset, fingerprint }) };
+  }
+
+  #statement(lockTimeoutMs: number): LimitedInsert {
+    if (this.#table === undefined) throw new Error('The inbox is used before the module has checked its table');
+    let found = this.#statements.get(lockTimeoutMs);
+    if (found === undefined) this.#statements.set(lockTimeoutMs, (found = claimStatement(this.#table, lockTimeoutMs)));
+    return found;
   }
 }

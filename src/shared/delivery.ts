@@ -39,6 +39,8 @@ export class DeliveryInProgress implements Delivery {
   eventId: string | undefined;
   /** Set by the interceptor that takes the delivery, so that one bound twice acts once. */
   taken = false;
+  /** Its transaction waits for a connection, BEGIN or the claim: the database, not the handler, takes the time. */
+  isOpening = false;
   /** Of a parked event: what has to go in the same transaction. */
   removal: RowRemoval | undefined;
   /** To be awaited once it is known that the handler runs, before it does. What it throws fails the delivery. */

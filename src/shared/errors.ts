@@ -91,13 +91,14 @@ export class IdempotencyError extends Error {
     Object.defineProperty(this, BRAND, { value: true });
   }
 
+  /** Of any copy of the package. Never throws, whatever it is asked about. */
   static is(error: unknown, code?: ErrorCode): error is IdempotencyError {
-    return (
-      typeof error === 'object' &&
-      error !== null &&
-      (error as Record<symbol, unknown>)[BRAND] === true &&
-      (code === undefined || (error as IdempotencyError).code === code)
-    );
+    try {
+      const { [BRAND]: isOurs, code: its } = error as Record<string | symbol, unknown>;
+      return isOurs === true && (code === undefined || its === code);
+    } catch {
+      return false; // nothing, or something whose getters throw
+    }
   }
 }
 

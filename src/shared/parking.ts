@@ -52,6 +52,8 @@ export interface ParkRequest {
 export interface PartitionParking {
   /** The process that had this partition before died in it; true until {@link PartitionParking.survived}. */
   readonly isSuspect: boolean;
+  /** Something is parked of this partition; while it is false, {@link PartitionParking.gate} need not be asked. */
+  readonly hasParked: boolean;
   /**
    * What an earlier parking means for this record: undefined (at once, and for nearly all) that it is not concerned. Else `run`; `held`: it is now parked
    * behind an earlier event of its key; `parked`: it is parked already, or was discarded.

@@ -1,5 +1,6 @@
 const SERIALIZATION_FAILURE = '40001';
 const DEADLOCK_DETECTED = '40P01';
+const STALE_PLANS: readonly (string | undefined)[] = ['0A000', '26000'];
 
 /**
  * The SQLSTATE of an error, found through wrappers: TypeORM's `driverError`, `cause` chains, the `error` of an RpcException, AggregateError.
@@ -17,6 +18,19 @@ export function sqlState(error: unknown): string | undefined {
 export function isSerializationFailure(error: unknown): boolean {
   const state = sqlState(error);
   return state === SERIALIZATION_FAILURE || state === DEADLOCK_DETECTED;
+}
+
+/** The same transaction may pass when it runs again: it lost against another one, or a statement prepared on its connection was out of date. */
+export function isRerunnable(error: unknown): boolean {
+  return isSerializationFailure(error) || STALE_PLANS.includes(sqlState(error));
+}
+
+/**
+ * Connection trouble (class 08), out of disk, memory or connections (53), read-only (25006), shutdown and recovery (57P01 to 57P03), I/O error (58030):
+ * no handler can help it, so it must never be counted against an event. PostgreSQL, appendix A. Only if seen on our own connection.
+ */
+export function isOutageState(state: string | undefined): boolean {
+  return state !== undefined && /^(?:08|53)|^(?:25006|57P0[123]|58030)$/.test(state);
 }
 
 function codeOf(link: object): unknown {

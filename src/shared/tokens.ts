@@ -7,3 +7,4 @@ export const CONSUMER_PROGRESS = token('consumer-progress');
 export const EMIT_EVENT = token('emit-event');
 export const PARKING = token('parking');
 export const REDELIVERY = token('redelivery');
+export const DEAD_LETTER_TOPIC = token('dead-letter-topic');

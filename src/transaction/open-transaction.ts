@@ -2,7 +2,7 @@ import type { DataSource, EntityManager, QueryRunner } from 'typeorm';
 import { IdempotencyError } from '../shared/errors.js';
 import type { EmitEvent } from '../shared/events.js';
 import type { Isolation } from '../shared/handler-profile.js';
-import { sqlState } from '../shared/sql-state.js';
+import { isOutageState, sqlState } from '../shared/sql-state.js';
 import { beginWithClaim, type ClaimRequest } from './begin-query.js';
 import { GatedConnection } from './gated-connection.js';
 import { runNested } from './nested-transaction.js';
@@ -16,6 +16,7 @@ import {
   claimBusy,
   commitUnknown,
   connectionLost,
+  databaseUnavailable,
   queryInFlight,
   transactionAborted,
   transactionEnded,
@@ -30,6 +31,8 @@ export interface OpenRequest {
   readonly isolation?: Isolation | undefined;
   /** Made by the first statement, in the same round trip as BEGIN. */
   readonly claim?: ClaimRequest | undefined;
+  /** Given the means to end the attempt by force while BEGIN and claim are not answered yet. */
+  readonly onBegin?: ((transaction: Pick<OpenTransaction, 'destroy'>) => void) | undefined;
 }
 
 export type TransactionPhase = 'open' | 'ending' | 'committed' | 'rolled back' | 'unknown' | 'destroyed';
@@ -39,8 +42,10 @@ export interface OpenTransaction {
   /** The rows that the claim returned; none without a claim, or if it was made before. */
   readonly claimed: readonly Record<string, unknown>[];
   readonly phase: TransactionPhase;
-  /** The first error seen on this transaction's own connection, its loss included: what an outage is told by. */
+  /** The first error seen on this transaction's own connection, its loss included. */
   readonly firstError: unknown;
+  /** That error is one that no work in the transaction can help: the database is away, full or read-only. */
+  readonly isOutage: boolean;
   readonly manager: EntityManager;
   /** Calls `work` in the transaction's async context: repositories of the DataSource join there. */
   within<T>(work: () => T): T;
@@ -73,6 +78,7 @@ interface Setting {
 
 export async function openTransaction(setting: Setting, request: OpenRequest): Promise<OpenTransaction> {
   const transaction = new Transaction(setting, request, await OwnRunner.checkOut(setting.dataSource, request.owner));
+  request.onBegin?.(transaction);
   await transaction.begin();
   return transaction;
 }
@@ -85,6 +91,7 @@ class Transaction implements OpenTransaction, Joinable {
   private readonly dataSource: DataSource;
   private readonly names: StatementNames;
   readonly #connection: GatedConnection;
+  #isLost = false;
 
   constructor(
     setting: Setting,
@@ -104,7 +111,7 @@ class Transaction implements OpenTransaction, Joinable {
     );
     runner.takeOver(this, this.#connection.facade, {
       refusal: () => this.#connection.refusal,
-      lost: (error) => this.#lose(error),
+      lost: (error, isByHand) => this.#lose(error, isByHand),
       doomedByHand: (error) => {
         if (IdempotencyError.is(error, 'HAND_MADE_COMMIT')) this.#connection.doom(error);
       },
@@ -122,6 +129,11 @@ class Transaction implements OpenTransaction, Joinable {
   }
   get firstError(): unknown {
     return this.#connection.firstError;
+  }
+
+  get isOutage(): boolean {
+    const state = sqlState(this.firstError);
+    return state === undefined ? this.#isLost : isOutageState(state);
   }
 
   within<T>(work: () => T): T {
@@ -188,14 +200,15 @@ class Transaction implements OpenTransaction, Joinable {
     const { client } = this.runner;
     const { claim, isolation } = this.request;
     const begin = isolation === undefined ? 'BEGIN' : `BEGIN ISOLATION LEVEL ${isolation}`;
-    if (claim === undefined) {
-      await send(client, begin);
-      return;
-    }
     try {
-      this.claimed = await beginWithClaim(client, begin, { ...claim, name: this.names.nameOf(client, claim.text) });
+      if (claim === undefined) await send(client, begin);
+      else
+        this.claimed = await beginWithClaim(client, begin, { ...claim, name: this.names.nameOf(client, claim.text) });
     } catch (error) {
-      throw sqlState(error) === LOCK_NOT_AVAILABLE ? claimBusy(this.owner, claim.lockTimeoutMs, error) : error;
+      const state = sqlState(error);
+      if (claim !== undefined && state === LOCK_NOT_AVAILABLE) throw claimBusy(this.owner, claim.lockTimeoutMs, error);
+      // Without a state it is no answer of the server: the connection broke.
+      throw state === undefined || isOutageState(state) ? databaseUnavailable(this.owner, error) : error;
     }
   }
 
@@ -204,7 +217,8 @@ class Transaction implements OpenTransaction, Joinable {
     if (isStalePlan(error)) this.names.forget();
     if (!this.#close()) return;
     const state = sqlState(error);
-    const isHarmless = state === undefined || HARMLESS_IN_CLAIM.has(state);
+    const isBroken = IdempotencyError.is(error, 'DATABASE_UNAVAILABLE');
+    const isHarmless = !isBroken && (state === undefined || HARMLESS_IN_CLAIM.has(state));
     const trouble = isHarmless ? await sendRollback(this.runner.client, ROLLBACK_PATIENCE_MS) : (error as Error);
     if (this.#becomes('rolled back')) await this.#letGo(trouble);
   }
@@ -232,6 +246,7 @@ class Transaction implements OpenTransaction, Joinable {
         throw transactionAborted(this.owner, this.firstError);
       case 'refused':
         this.phase = 'rolled back';
+        this.#connection.firstError ??= outcome.error;
         await this.#letGo(outcome.error);
         throw outcome.error;
       case 'unknown': {
@@ -263,7 +278,8 @@ class Transaction implements OpenTransaction, Joinable {
     return this.#connection.refusal ?? transactionEnded(this.owner);
   }
 
-  #lose(error: Error): void {
+  #lose(error: Error, isByHand: boolean): void {
+    this.#isLost = !isByHand;
     this.#connection.firstError ??= error;
     this.#connection.unwatch();
     this.#connection.doom(connectionLost(this.owner, this.firstError));

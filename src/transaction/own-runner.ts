@@ -20,8 +20,8 @@ interface PostgresRunner extends Omit<QueryRunner, 'isTransactionActive' | 'isRe
 export interface RunnerHooks {
   /** Why no statement may start; `undefined` while the transaction is open. */
   refusal(): Error | undefined;
-  /** The connection broke, or somebody released the runner. It is destroyed after this. */
-  lost(error: Error): void;
+  /** The connection broke, or somebody released the runner by hand. It is destroyed after this. */
+  lost(error: Error, isByHand: boolean): void;
   /** Somebody called commitTransaction() or rollbackTransaction() on the runner: it was not done. */
   doomedByHand(error: Error): void;
 }
@@ -98,10 +98,9 @@ export class OwnRunner {
     runner.startTransaction = () => byHand('startTransaction()');
     runner.commitTransaction = () => byHand('commitTransaction()');
     runner.rollbackTransaction = () => byHand('rollbackTransaction()');
-    runner.releasePostgresConnection = (
-      error = new Error('The query runner was released while its transaction was open'),
-    ) => {
-      hooks.lost(error);
+    runner.releasePostgresConnection = (broken) => {
+      const error = broken ?? new Error('The query runner was released while its transaction was open');
+      hooks.lost(error, broken === undefined);
       return this.destroy(error);
     };
     Object.defineProperty(runner.manager, 'transaction', {

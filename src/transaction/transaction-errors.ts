@@ -100,7 +100,7 @@ export function outsideTransaction(why: string): IdempotencyError {
 export function databaseUnavailable(owner: string, cause: unknown): IdempotencyError {
   return new IdempotencyError(
     'DATABASE_UNAVAILABLE',
-    `No connection for the transaction of ${owner} (${named(cause)}). Nothing was done. Check that PostgreSQL is reachable and that the pool of the DataSource is large enough`,
+    `The database did not take the transaction of ${owner} (${named(cause)}). Nothing was done. Check that PostgreSQL is reachable and writable, and that the pool of the DataSource is large enough`,
     { cause, retryable: true },
   );
 }

@@ -109,7 +109,7 @@ test('B02 while a record fails no later one begins, and the order is kept', asyn
   const offsetsAtCall: (bigint | undefined)[] = [];
   let calls = 0;
   await testService(world, {
-    options: { retry: { delay: 300, factor: 1, jitter: 'none' } },
+    options: { retry: { attempts: Infinity, delay: 300, factor: 1, jitter: 'none' } },
     controllers: [
       eventHandler(topic, async ({ id }, tools) => {
         offsetsAtCall.push(await world.committed(topic));

@@ -60,7 +60,7 @@ async function run(plan: WorkerPlan): Promise<void> {
     controllers: [eventHandler(plan.topic, (event, tools) => handle(plan, event, tools))],
     options: {
       claimTimeout: 300,
-      retry: { delay: plan.retryDelayMs ?? 50, maxDelay: 60_000, factor: 1, jitter: 'none' },
+      retry: { attempts: Infinity, delay: plan.retryDelayMs ?? 50, maxDelay: 60_000, factor: 1, jitter: 'none' },
       kafka: { consumer: { groupId: plan.place.group, sessionTimeout: 1500, heartbeatInterval: 300 } },
     },
   });

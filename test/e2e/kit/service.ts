@@ -37,11 +37,11 @@ export interface ServiceOptions {
   readonly logger?: LoggerService;
 }
 
-/** Retries soon, sessions short: what the tests set unless they say otherwise. */
+/** Retries soon and for ever, sessions short: what the tests set unless they say otherwise. */
 export function idempotencyOptions(world: Place, given: ServiceOptions['options'] = {}): IdempotencyOptions {
   const { kafka, ...rest } = given;
   return {
-    retry: { delay: 50, factor: 1, jitter: 'none' },
+    retry: { attempts: Infinity, delay: 50, factor: 1, jitter: 'none' },
     commitInterval: 100,
     shutdown: { deadline: '10s' },
     ...rest,

@@ -23,7 +23,7 @@ function laneOf(change: object = {}) {
 
 function healthOf(
   lane: object,
-  change: { membership?: object; overdueMs?: number; paused?: boolean; trouble?: object } = {},
+  change: { membership?: object; overdueMs?: number; outage?: object; paused?: boolean; trouble?: object } = {},
 ) {
   const membership = { lanes: [lane], isAnchored: true, isStale: false, ...change.membership };
   const state = {
@@ -36,6 +36,7 @@ function healthOf(
     state: state as unknown as ConsumingState,
     listeningSince: new Date(),
     overdueMs: change.overdueMs ?? -Infinity,
+    outage: change.outage as { since: Date; detail: string } | undefined,
     isPaused: () => change.paused ?? false,
     now: NOW,
   });
@@ -55,13 +56,40 @@ test('records that wait a minute while nothing begins are', () => {
   expect(healthOf(laneOf({ lastActiveAt: NOW - 61_000 }))).toMatchObject({ live: false, ready: false });
 });
 
+test('B28 an outage of the database: live however long it takes, not ready, with the reason', () => {
+  const outage = { since: new Date(), detail: 'connect ECONNREFUSED' };
+  const health = healthOf(laneOf({ lastActiveAt: NOW - 600_000 }), { outage });
+  expect(health).toMatchObject({
+    live: true,
+    ready: false,
+    reasons: [{ code: 'DATABASE_UNAVAILABLE', detail: 'connect ECONNREFUSED' }],
+    partitions: [{ state: 'outage' }],
+  });
+});
+
+test('B38 an event that cannot be parked keeps the others going, and is named', () => {
+  const retrying = { since: new Date(), code: 'DEAD_LETTER_FAILED', detail: 'test cannot park orders[0]@5' };
+  expect(healthOf(laneOf({ isWorking: true, retrying }))).toMatchObject({
+    ready: true,
+    reasons: [{ code: 'DEAD_LETTER_FAILED' }],
+  });
+});
+
+test('offsets that cannot be read say why', () => {
+  const trouble = { since: new Date(), error: new IdempotencyError('DATABASE_UNAVAILABLE', 'no connection') };
+  expect(healthOf(laneOf(), { membership: { isAnchored: false, trouble } })).toMatchObject({
+    ready: false,
+    reasons: [{ code: 'DATABASE_UNAVAILABLE' }, { code: 'PARTITION_LOST' }],
+  });
+});
+
 test('a paused topic may wait for ever', () => {
   const health = healthOf(laneOf({ lastActiveAt: NOW - 61_000 }), { paused: true });
   expect(health).toMatchObject({ live: true, ready: true, partitions: [{ state: 'paused' }] });
 });
 
 test('a handler that is tried again keeps the consumer ready, with the reason', () => {
-  const retrying = { since: new Date(), detail: 'test failed on orders[0]@5' };
+  const retrying = { since: new Date(), code: 'HANDLER_RETRYING', detail: 'test failed on orders[0]@5' };
   const health = healthOf(laneOf({ isWorking: true, retrying }));
   expect(health).toMatchObject({
     live: true,
@@ -97,6 +125,7 @@ test('before the transport has started the consumer is live, and says why it is 
     state: undefined,
     listeningSince: undefined,
     overdueMs: -Infinity,
+    outage: undefined,
     isPaused: () => false,
     now: NOW,
   });

@@ -1,0 +1,58 @@
+import type { OffsetBounds } from '../kafka/cluster-reader.js';
+
+/** What a lane that is already there knows of itself. */
+export interface LanePosition {
+  readonly committable: bigint;
+  readonly next: bigint;
+  readonly committed: bigint | undefined;
+}
+
+export interface AnchorFacts {
+  readonly lane: LanePosition | undefined;
+  /** The group's offset as it was read after the join; undefined if there is none. */
+  readonly committed: bigint | undefined;
+  readonly bounds: OffsetBounds;
+  readonly isSameMember: boolean;
+  readonly fromBeginning: boolean;
+  readonly offsetOutOfRange: 'earliest' | 'fail';
+}
+
+/** Offsets that were never handled and are gone, or were handled and come again: from where the group stood to where it goes on. */
+export interface Gap {
+  readonly from: bigint;
+  readonly to: bigint;
+}
+
+/** Where a partition goes on after a join. */
+export type Anchor =
+  | { readonly kind: 'keep' }
+  | { readonly kind: 'open'; readonly first: bigint; readonly gap: Gap | undefined }
+  | { readonly kind: 'stop'; readonly at: bigint; readonly gap: Gap };
+
+/**
+ * Decides where a partition goes on. What its lane has done is believed only if the member is the same, the group's offset is the one this lane wrote, and
+ * both still lie in the log: the bounds tell a topic that was made anew meanwhile, unless it has grown beyond the old one already. Never silently the end.
+ */
+export function anchorOf(facts: AnchorFacts): Anchor {
+  const { lane, committed, bounds, isSameMember } = facts;
+  if (lane !== undefined && isSameMember && committed !== undefined && committed === lane.committed) {
+    if (bounds.low <= lane.committable && lane.next <= bounds.high) return { kind: 'keep' };
+  }
+  if (committed !== undefined) return inRange(committed, bounds, facts.offsetOutOfRange);
+  if (lane?.committed !== undefined) return inRange(NOWHERE, bounds, 'earliest', lane.committed); // the group's offsets were deleted under us
+  return { kind: 'open', first: facts.fromBeginning ? bounds.low : bounds.high, gap: undefined };
+}
+
+const NOWHERE = -1n;
+
+/** `offset` if its records can still be there, else what the policy says. `from`: what a gap is told to begin with. */
+export function inRange(
+  offset: bigint,
+  { low, high }: OffsetBounds,
+  policy: 'earliest' | 'fail',
+  from = offset,
+): Exclude<Anchor, { kind: 'keep' }> {
+  if (offset >= low && offset <= high) return { kind: 'open', first: offset, gap: undefined };
+  const gap = { from, to: low };
+  return policy === 'fail' ? { kind: 'stop', at: offset, gap } : { kind: 'open', first: low, gap };
+}

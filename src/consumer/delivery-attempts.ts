@@ -1,0 +1,174 @@
+import { isObservable, lastValueFrom, toArray } from 'rxjs';
+import { runInDelivery, type DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
+import { IdempotencyError } from '../shared/errors.js';
+import { placeOf, type EmitEvent } from '../shared/events.js';
+import type { RecordView } from '../shared/record.js';
+import type { ConsumedRecord } from './consumed-record.js';
+import type { RegisteredHandler } from './handler-table.js';
+import { nestContext, type NestContext } from './nest-context.js';
+import { requestOf, type Replies } from './replies.js';
+
+/** How long a killed delivery may take to say how it ended, before the transport stops waiting for it. */
+const GRACE_MS = 1000;
+/** How often running deliveries are compared with their timeouts: one timer for all is cheaper than one for each. */
+const WATCH_MS = 50;
+
+export interface AttemptParts {
+  readonly replies: Replies;
+  readonly nest: NestContext;
+  readonly emit: EmitEvent;
+}
+
+interface Running {
+  readonly delivery: DeliveryInProgress;
+  readonly timeoutMs: number;
+  /** When that strikes, by performance.now(). */
+  readonly timeoutAt: number;
+  kill(error: IdempotencyError): void;
+}
+
+/**
+ * Runs single deliveries and watches over them:
+ * - the outcome the interceptor reported counts before what Nest made of it;
+ * - at its timeout a delivery is killed: its transaction ends, whatever the handler is doing;
+ * - one that even then does not end is left behind, and stays visible to health until it does.
+ */
+export class DeliveryAttempts {
+  /** By what they are run for: one at a time each. */
+  readonly #running = new Map<object, Running>();
+  /** Left behind, with the time of their timeout. */
+  readonly #abandoned = new Map<DeliveryInProgress, number>();
+  readonly #watch: NodeJS.Timeout;
+
+  constructor(private readonly parts: AttemptParts) {
+    this.#watch = setInterval(() => this.#killOverdue(), WATCH_MS);
+  }
+
+  /** Resolves with how the delivery ended. Never rejects. `on`: what it is run for, such as a lane. */
+  run(
+    handler: RegisteredHandler,
+    record: ConsumedRecord,
+    { delivery, on }: { delivery: DeliveryInProgress; on: object },
+  ): Promise<DeliveryReport> {
+    const { timeoutMs } = handler.profile.settings;
+    const timeoutAt = performance.now() + timeoutMs;
+    return new Promise((resolve) => {
+      let grace: NodeJS.Timeout | undefined;
+      const end = (report: DeliveryReport) => {
+        if (this.#running.get(on)?.delivery !== delivery) return; // left behind before: what it says now changes nothing
+        this.#running.delete(on);
+        clearTimeout(grace);
+        delivery.report(report);
+        resolve(report);
+      };
+      const kill = (error: IdempotencyError) => {
+        delivery.kill(error);
+        grace ??= setTimeout(() => {
+          this.#abandoned.set(delivery, timeoutAt);
+          end(delivery.reported ?? failed(error, delivery.isOpening));
+        }, GRACE_MS);
+      };
+      // Something in front of the handler, such as a timeout(), may give up while its transaction still runs: that has to end with it.
+      const settled = (report: () => DeliveryReport) => {
+        if (this.#abandoned.delete(delivery)) return;
+        if (delivery.taken && delivery.reported === undefined) kill(delivery.killed ?? gaveUp(delivery));
+        else end(report());
+      };
+      this.#running.set(on, { delivery, kill, timeoutMs, timeoutAt });
+      this.parts.emit({ name: 'received', ...placeOf(delivery) });
+      this.#call(handler, record, delivery).then(
+        () => settled(() => this.#reportOf(handler, delivery)),
+        (error: unknown) => settled(() => delivery.reported ?? failed(delivery.killed ?? error)),
+      );
+    });
+  }
+
+  /** Tells the handler that works for this to stop; its transaction may still commit. */
+  abort(on: object, reason: IdempotencyError): void {
+    this.#running.get(on)?.delivery.abort(reason);
+  }
+
+  /** Ends by force whatever is still running. */
+  killAll(error: IdempotencyError): void {
+    for (const running of this.#running.values()) running.kill(error);
+  }
+
+  close(): void {
+    clearInterval(this.#watch);
+  }
+
+  /** How many milliseconds the most overdue delivery, also one left behind, is past its handler's timeout; negative while none is. */
+  overdueMs(): number {
+    const timeouts = [...[...this.#running.values()].map(({ timeoutAt }) => timeoutAt), ...this.#abandoned.values()];
+    return performance.now() - Math.min(Infinity, ...timeouts);
+  }
+
+  #killOverdue(): void {
+    const now = performance.now();
+    for (const running of this.#running.values()) {
+      const { delivery, timeoutMs, timeoutAt } = running;
+      if (now >= timeoutAt && delivery.killed === undefined) running.kill(timeoutError(timeoutMs, delivery));
+    }
+  }
+
+  #reportOf(handler: RegisteredHandler, delivery: DeliveryInProgress): DeliveryReport {
+    if (delivery.reported !== undefined) return delivery.reported;
+    if (delivery.killed !== undefined) return failed(delivery.killed);
+    if (!handler.profile.idempotent) {
+      this.parts.emit({ name: 'processed', ...placeOf(delivery) });
+      return { outcome: 'processed' };
+    }
+    const message = `${delivery.consumer} did not run: a guard, an interceptor or an exception filter in front of it answered instead, so nothing was written and the record stays`;
+    return failed(new IdempotencyError('HANDLER_FAILED', message));
+  }
+
+  /** The context of the delivery surrounds call and subscription: Nest's handlers return cold Observables. */
+  #call(handler: RegisteredHandler, record: ConsumedRecord, delivery: DeliveryInProgress): Promise<unknown> {
+    const request = handler.isEventHandler ? undefined : requestOf(record.message);
+    const invoke = async () => {
+      const payload = decodedPayload(delivery);
+      // An idempotent handler runs only once its claim is won, so its interceptor asks; any other runs now.
+      if (!handler.profile.idempotent) await delivery.beforeRun?.();
+      const context = nestContext(record, payload, this.parts.nest);
+      return this.parts.nest.withHooks(context, async () => {
+        const returned: unknown = await handler.callback(payload, context);
+        if (request !== undefined) return isObservable(returned) ? lastValueFrom(returned.pipe(toArray())) : [returned];
+        return isObservable(returned) ? lastValueFrom(returned, { defaultValue: undefined }) : returned;
+      });
+    };
+    if (request === undefined) return runInDelivery(delivery, invoke);
+    const values = () => Promise.race([runInDelivery(delivery, invoke) as Promise<unknown[]>, killed(delivery)]);
+    return this.parts.replies.answer(request, values).then(() => delivery.report({ outcome: 'processed' }));
+  }
+}
+
+/** Rejects when the delivery is killed, so that a hung request gets its error reply. */
+function killed(delivery: DeliveryInProgress): Promise<never> {
+  return new Promise((_, reject) => delivery.onKill(reject));
+}
+
+/** What was killed while it waited for its connection or its claim says nothing about the handler. */
+function failed(error: unknown, isOutage = false): DeliveryReport {
+  return isOutage || IdempotencyError.is(error, 'DATABASE_UNAVAILABLE')
+    ? { outcome: 'failed', error, isOutage: true }
+    : { outcome: 'failed', error };
+}
+
+function decodedPayload(view: RecordView): unknown {
+  try {
+    return view.decoded();
+  } catch (error) {
+    if (IdempotencyError.is(error)) throw error;
+    throw new IdempotencyError('DECODE_FAILED', 'The decode function of the handler threw', { cause: error });
+  }
+}
+
+function gaveUp(delivery: DeliveryInProgress): IdempotencyError {
+  const message = `An interceptor or exception filter in front of ${delivery.consumer} ended before it, so its transaction is rolled back. Use the option timeout to limit a handler`;
+  return new IdempotencyError('HANDLER_FAILED', message, { retryable: true });
+}
+
+function timeoutError(timeoutMs: number, delivery: DeliveryInProgress): IdempotencyError {
+  const message = `${delivery.consumer} took longer than its timeout of ${timeoutMs} ms, so its transaction is rolled back. Raise timeout, or use the delivery's signal to end early`;
+  return new IdempotencyError('HANDLER_TIMEOUT', message, { retryable: true });
+}

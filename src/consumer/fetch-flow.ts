@@ -1,0 +1,129 @@
+import { Logger } from '@nestjs/common';
+import { IdempotencyError } from '../shared/errors.js';
+import type { FetchedBatch, FilteredBatch, GroupClient } from '../kafka/group-client.js';
+import { partitionKey } from '../kafka/positions.js';
+import type { Lane } from './lane.js';
+
+export interface FetchFlowParts {
+  readonly client: GroupClient;
+  readonly lanes: () => Iterable<Lane>;
+  readonly buffer: { readonly records: number; readonly bytes: number };
+  readonly batchBytes: number;
+  readonly isPaused: (topic: string) => boolean;
+  /** Our own dead-letter topic: there alone `dead-letter-*` headers are what they say. */
+  readonly deadLetterTopic: string | undefined;
+  /** The lane's position is not in the log any more, or so it seems. */
+  readonly lostPosition: (lane: Lane) => void;
+}
+
+const DEAD_LETTER = 'dead-letter-';
+/** So many batches in a row that do not continue the lane are no fetch that was under way over a join. */
+const DOUBTFUL = 3;
+
+/**
+ * What is fetched goes into the lanes:
+ * - a batch counts only if it begins where its lane ends; a fetch that was under way over a join may bring an older or newer position;
+ * - fetching of a partition pauses while its lane, or all together, hold more than the buffer, and resumes below half of it.
+ */
+export class FetchFlow {
+  readonly #logger = new Logger('IdempotentKafkaServer');
+  readonly #doubted = new Map<string, string>();
+  readonly #refusals = new Map<string, number>();
+
+  constructor(private readonly parts: FetchFlowParts) {}
+
+  /** true: the batch is in the lane. */
+  take(batch: FetchedBatch, lane: Lane): boolean {
+    const { client, buffer } = this.parts;
+    if (batch.fetchedOffset !== lane.ledger.next) {
+      this.#refuse(lane);
+      return false;
+    }
+    if (this.#isTooLarge(batch, lane)) return false;
+    if (batch.topic !== this.parts.deadLetterTopic) dropForged(batch);
+    lane.accept(batch);
+    this.forget(lane);
+    if (lane.queued >= buffer.records || this.#bufferedBytes() >= buffer.bytes) {
+      lane.full = true;
+      client.pause([lane]);
+    }
+    return true;
+  }
+
+  /** kafkajs has moved behind the batch already. One that does not begin where the lane ends is believed only when it comes again after a seek. */
+  skip(batch: FilteredBatch, lane: Lane): boolean {
+    const key = partitionKey(lane);
+    const begins = batch.firstOffset ?? batch.lastOffset;
+    const span = `${begins}-${batch.lastOffset} at ${lane.ledger.next}`;
+    if (begins !== lane.ledger.next && this.#doubted.get(key) !== span) {
+      this.#doubted.set(key, span);
+      this.seek(lane);
+      return false;
+    }
+    this.#doubted.delete(key);
+    lane.ledger.cover(batch.lastOffset + 1n);
+    return true;
+  }
+
+  /** The lane begins no further record; what stands in front of it stays there. */
+  stop(lane: Lane, error: IdempotencyError): void {
+    if (lane.stopped !== undefined) return;
+    lane.stopped = error;
+    this.#logger.error(error.message);
+    this.parts.client.pause([lane]);
+  }
+
+  seek(lane: Lane): void {
+    this.parts.client.seek({ topic: lane.topic, partition: lane.partition, offset: lane.ledger.next });
+  }
+
+  /** Fetches again what has room and is neither stopped nor paused by the user. */
+  resume(lanes: readonly Lane[]): void {
+    const wanted = lanes.filter(
+      (lane) => lane.stopped === undefined && !this.parts.isPaused(lane.topic) && (!lane.full || this.#hasRoom(lane)),
+    );
+    for (const lane of wanted) lane.full = false;
+    if (wanted.length > 0) this.parts.client.resume(wanted);
+  }
+
+  /** What was thought of the lane's batches. */
+  forget(lane: Lane): void {
+    const key = partitionKey(lane);
+    this.#refusals.delete(key);
+    this.#doubted.delete(key);
+  }
+
+  /** Once is a fetch that was under way over a join; again and again means that the offset is gone. */
+  #refuse(lane: Lane): void {
+    const key = partitionKey(lane);
+    const refusals = (this.#refusals.get(key) ?? 0) + 1;
+    this.#refusals.set(key, refusals);
+    this.seek(lane);
+    if (refusals % DOUBTFUL === 0) this.parts.lostPosition(lane);
+  }
+
+  #isTooLarge(batch: FetchedBatch, lane: Lane): boolean {
+    const bytes = batch.messages.reduce((sum, { key, value }) => sum + (key?.length ?? 0) + (value?.length ?? 0), 0);
+    if (bytes <= this.parts.batchBytes) return false;
+    const message = `A batch of ${lane.topic}[${lane.partition}] at offset ${batch.fetchedOffset} holds ${bytes} bytes after decompression, more than limits.batchBytes (${this.parts.batchBytes}), so the partition stops. Raise the limit if this machine has the memory`;
+    this.stop(lane, new IdempotencyError('BATCH_TOO_LARGE', message));
+    return true;
+  }
+
+  #hasRoom(lane: Lane): boolean {
+    if (lane.isIdle) return true; // however much the others hold, each partition goes on
+    return lane.queued < this.parts.buffer.records / 2 && this.#bufferedBytes() < this.parts.buffer.bytes / 2;
+  }
+
+  #bufferedBytes(): number {
+    let sum = 0;
+    for (const lane of this.parts.lanes()) sum += lane.queuedBytes;
+    return sum;
+  }
+}
+
+/** Anyone may write such headers, so from any other topic they say nothing. The objects are kafkajs's, made for this fetch. */
+function dropForged({ messages }: FetchedBatch): void {
+  for (const { headers } of messages)
+    for (const name in headers) if (name.startsWith(DEAD_LETTER)) delete headers[name];
+}
