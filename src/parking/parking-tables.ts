@@ -1,0 +1,49 @@
+import { IdempotencyError } from '../shared/errors.js';
+import { oneLine } from '../shared/one-line.js';
+import { qualifiedTable } from '../shared/sql-identifier.js';
+
+/** How this room asks the database: one statement, committed by itself, outside of any transaction of the caller. Every statement of ours answers with rows, also through TypeORM. */
+export type Query = (sql: string, parameters: unknown[]) => Promise<unknown[]>;
+
+const OURS = /\b(?:parked_events|running_records|processed_events)\b/g;
+
+/** Our tables and how they are asked. Knows where they stand once the start-up check has found them. */
+export class ParkingTables {
+  #schema: string | undefined;
+  /** Each statement with its tables' names qualified. */
+  readonly #qualified = new Map<string, string>();
+
+  constructor(private readonly query: Query) {}
+
+  open(schema: string): void {
+    this.#schema = schema;
+    this.#qualified.clear();
+  }
+
+  /** The statement as it is sent. Only constants come here. */
+  text(statement: string): string {
+    const schema = this.#schema;
+    if (schema === undefined) throw new Error('The parking room is used before the module has checked its tables');
+    let text = this.#qualified.get(statement);
+    if (text === undefined) {
+      text = statement.replace(OURS, (name) => qualifiedTable(schema, name));
+      this.#qualified.set(statement, text);
+    }
+    return text;
+  }
+
+  /** Throws DATABASE_UNAVAILABLE, whatever the database says: nothing of it is a record's fault, and the same call can succeed later. */
+  async run<Row>(statement: string, parameters: unknown[]): Promise<Row[]> {
+    const text = this.text(statement);
+    try {
+      return (await this.query(text, parameters)) as Row[];
+    } catch (error) {
+      const said = error instanceof Error ? oneLine(error.message, 255) : 'no reason given';
+      throw new IdempotencyError(
+        'DATABASE_UNAVAILABLE',
+        `The tables of parked events cannot be used: ${said}. Nothing was decided; it is tried again`,
+        { cause: error, retryable: true },
+      );
+    }
+  }
+}
