@@ -100,7 +100,8 @@ export interface IdempotencyOptions extends HandlerOptions {
     /**
      * kafkajs's consumer configuration. `groupId` has no default. maxWaitTimeInMs is the grain of resume, heartbeat and stop (kafkajs's own
      * 5000 slows a consumer that pauses to a fifth): at most a third of the session. A short session drops a consumer that a busy machine
-     * delays; a long one leaves a dead consumer's partitions waiting that long. `allowAutoTopicCreation` and `retry.restartOnFailure` are refused.
+     * delays; a long one leaves a dead consumer's partitions waiting that long. Without `partitionAssigners`, members get partitions by what each of
+     * them reads, and by round robin while a member is there that knows nothing else. `allowAutoTopicCreation` and `retry.restartOnFailure` are refused.
      * Default { maxWaitTimeInMs: 100, rebalanceTimeout: 60000, sessionTimeout: 30000, heartbeatInterval: 3000 }.
      */
     consumer: ConsumerConfig & { groupId: string };

@@ -1,6 +1,15 @@
-import type { Consumer, ConsumerConfig, EachBatchPayload, Kafka, KafkaMessage, Offsets } from 'kafkajs';
+import {
+  PartitionAssigners,
+  type Consumer,
+  type ConsumerConfig,
+  type EachBatchPayload,
+  type Kafka,
+  type KafkaMessage,
+  type Offsets,
+} from 'kafkajs';
 import { IdempotencyError } from '../shared/errors.js';
 import { byTopic, type PartitionOffset, type TopicPartition } from './positions.js';
+import { subscriptionAssigner } from './subscription-assigner.js';
 
 /** What one fetch brought for one partition. `fetchedOffset` is the position that was asked for; `lastOffset` includes records kafkajs filtered out. */
 export interface FetchedBatch extends TopicPartition {
@@ -38,6 +47,7 @@ export class GroupClient {
   readonly consumer: Consumer;
   #commitOnce: ((offsets: Offsets) => Promise<void>) | undefined;
   #acknowledged = 0;
+  #assigned: readonly TopicPartition[] = [];
   #leaving: Promise<void> | undefined;
 
   constructor(
@@ -46,6 +56,8 @@ export class GroupClient {
     private readonly listener: GroupListener,
   ) {
     this.consumer = kafka.consumer({
+      // Round robin for as long as a member that knows nothing else is in the group.
+      partitionAssigners: [subscriptionAssigner(() => this.#assigned), PartitionAssigners.roundRobin],
       ...config,
       allowAutoTopicCreation: false,
       retry: { ...config.retry, restartOnFailure: async () => false },
@@ -119,6 +131,7 @@ export class GroupClient {
       const partitions = Object.entries(payload.memberAssignment).flatMap(([topic, numbers]) =>
         numbers.map((partition) => ({ topic, partition })),
       );
+      this.#assigned = partitions;
       this.listener.joined({ memberId: payload.memberId, partitions });
     });
     this.consumer.on(events.REBALANCING, () => this.listener.rebalancing());
