@@ -13,6 +13,7 @@ const isCheck = process.argv.includes('--check');
 const REPORTS = [
   { entry: 'dist/esm/index.d.ts', name: 'nestjs-kafka-idempotency.api.md' },
   { entry: 'dist/esm/schema/index.d.ts', name: 'nestjs-kafka-idempotency.schema.api.md' },
+  { entry: 'dist/esm/testing/index.d.ts', name: 'nestjs-kafka-idempotency.testing.api.md' },
 ];
 
 for (const { entry, name } of REPORTS) {

@@ -3,9 +3,9 @@ import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { Kafka, logLevel } from 'kafkajs';
-import { freePort } from '../test/services/free-port.js';
+import { freePort } from '#src/testing/free-port.js';
 import { findOrStartServices } from '../test/services/services.js';
-import { until } from '../test/services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { ORDERS_CREATED } from './01-orders/settings.js';
 
 const stop = new AbortController();

@@ -1,4 +1,4 @@
-import { until } from '../../test/services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import type { WorkerMessage } from './worker-message.js';
 import { WorkerProcess, type WorkerEnd, type WorkerLaunch } from './worker-process.js';
 

@@ -3,7 +3,7 @@ import kafkajs, { type Admin, type Kafka } from 'kafkajs';
 import { DataSource } from 'typeorm';
 import { idempotencyMigrations } from 'nestjs-kafka-idempotency/schema';
 import type { Services } from '../../test/services/services.js';
-import { until } from '../../test/services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { CreatePayments1764288000001 } from '../01-orders/payments/create-payments.migration.js';
 import { PARTITIONS } from './events.js';
 

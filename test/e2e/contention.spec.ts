@@ -1,6 +1,6 @@
 import { RpcException } from '@nestjs/microservices';
 import { expect, test } from 'vitest';
-import { until } from '../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { eventHandler, Meeting, writeEffect, type TestEvent, type Tools } from './kit/handlers.js';
 import { testService, testSession, testWorld } from './kit/in-test.js';
 import type { World } from './kit/world.js';

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { until } from '../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { testWorker, testWorld } from './kit/in-test.js';
 import type { Worker } from './kit/worker.js';
 import type { World } from './kit/world.js';

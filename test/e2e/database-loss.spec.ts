@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { DataSource } from 'typeorm';
 import { startEmbeddedPostgres, type EmbeddedPostgresServer } from '../services/embedded-postgres.js';
-import { until } from '../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { eventHandler, Gate, Meeting, writeEffect, type TestEvent, type Tools } from './kit/handlers.js';
 import { testService, testWorld } from './kit/in-test.js';
 import type { RunningService } from './kit/service.js';

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { until } from '../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { eventHandler, Gate, writeEffect } from './kit/handlers.js';
 import { testService, testWorker, testWorld } from './kit/in-test.js';
 

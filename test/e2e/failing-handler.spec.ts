@@ -14,7 +14,7 @@ import { of, throwError, type Observable } from 'rxjs';
 import { DataSource } from 'typeorm';
 import { expect, test } from 'vitest';
 import { Idempotent, IdempotencyHealth } from 'nestjs-kafka-idempotency';
-import { until } from '../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { eventHandler, writeEffect, type TestEvent } from './kit/handlers.js';
 import { testService, testWorld } from './kit/in-test.js';
 import { OnTopic, type RunningService } from './kit/service.js';

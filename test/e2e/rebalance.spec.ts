@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { until } from '../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { eventHandler, Gate, writeEffect, type TestEvent } from './kit/handlers.js';
 import { testService, testWorker, testWorld } from './kit/in-test.js';
 import type { RunningService } from './kit/service.js';

@@ -11,7 +11,7 @@ import { logLevel } from 'kafkajs';
 import { from, lastValueFrom, toArray } from 'rxjs';
 import { DataSource } from 'typeorm';
 import { expect, onTestFinished, test } from 'vitest';
-import { until } from '../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { eventHandler, writeEffect, type TestEvent } from './kit/handlers.js';
 import { testService, testWorld } from './kit/in-test.js';
 import type { World } from './kit/world.js';

@@ -5,7 +5,7 @@ import { getDataSourceToken, TypeOrmModule, type TypeOrmModuleOptions } from '@n
 import { DataSource } from 'typeorm';
 import { expect, onTestFinished, test } from 'vitest';
 import { Idempotent, IdempotencyModule, IdempotentKafkaServer } from 'nestjs-kafka-idempotency';
-import { until } from '../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { eventHandler, writeEffect, type TestEvent } from './kit/handlers.js';
 import { testService, testWorld } from './kit/in-test.js';
 import { KeptLog } from './kit/log.js';

@@ -4,7 +4,7 @@ import { DataSource, EventSubscriber, type EntitySubscriberInterface, type Inser
 import { expect, test } from 'vitest';
 import { Idempotent } from 'nestjs-kafka-idempotency';
 import { idempotencyEntities } from 'nestjs-kafka-idempotency/schema';
-import { until } from '../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { eventHandler, Gate, writeEffect, type TestEvent } from './kit/handlers.js';
 import { testService, testWorld } from './kit/in-test.js';
 import { OnTopic } from './kit/service.js';

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { until } from '../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { eventHandler, writeEffect } from './kit/handlers.js';
 import { testService, testWorld } from './kit/in-test.js';
 import { idempotencyOptions } from './kit/service.js';

@@ -1,7 +1,7 @@
 import { EMPTY, concatMap, delay, from, mergeMap, of, throwError, type Observable } from 'rxjs';
 import { EntitySchema } from 'typeorm';
 import { expect, test } from 'vitest';
-import { until } from '../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { eventHandler, writeEffect, type TestEvent, type Tools } from './kit/handlers.js';
 import { testService, testWorld } from './kit/in-test.js';
 import type { RunningService } from './kit/service.js';

@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest';
-import type { ArmedFault, PostgresProxy } from '../services/postgres-proxy.js';
-import { until } from '../services/until.js';
+import { type ArmedFault, type PostgresProxy, until } from 'nestjs-kafka-idempotency/testing';
 import { eventHandler, writeEffect } from './kit/handlers.js';
 import { testProxy, testService, testSession, testWorld } from './kit/in-test.js';
 import type { RunningService } from './kit/service.js';

@@ -3,7 +3,7 @@ import { writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
 import { COMPOSE_FILE } from './clear-away.js';
-import { freePorts } from './free-port.js';
+import { freePorts } from '#src/testing/free-port.js';
 import { packageRoot } from './package-root.js';
 import type { RunFolder } from './run-folder.js';
 

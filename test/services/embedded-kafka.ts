@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { freePorts } from './free-port.js';
+import { freePorts } from '#src/testing/free-port.js';
 import { kafkaJars } from './kafka-jars.js';
 import { KafkaNode } from './kafka-node.js';
 import { RunFolder } from './run-folder.js';

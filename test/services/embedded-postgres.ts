@@ -2,11 +2,11 @@ import { randomBytes } from 'node:crypto';
 import { cp, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import pg from 'pg';
-import { freePort } from './free-port.js';
+import { freePort } from '#src/testing/free-port.js';
 import { postgresBinaries } from './postgres-binaries.js';
 import { RunFolder } from './run-folder.js';
 import type { ServiceProcess } from './service-process.js';
-import { until } from './until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 
 export interface EmbeddedPostgresOptions {
   /** Server settings by name, such as `{ wal_writer_delay: '10ms', log_statement: 'all' }`. They win over ours. Default none. */

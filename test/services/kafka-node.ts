@@ -7,7 +7,7 @@ import { brokerProperties } from './kafka-settings.js';
 import { packageRoot } from './package-root.js';
 import type { RunFolder } from './run-folder.js';
 import type { ServiceProcess } from './service-process.js';
-import { until } from './until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 
 export interface KafkaNodeFacts {
   id: number;

@@ -1,5 +1,5 @@
 import { processEntry, processTable } from './process-table.js';
-import { until } from './until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 
 /**
  * A process and all below it, treated as one. The parent is stopped before its children are listed, so that it cannot

@@ -1,6 +1,6 @@
 import type { QueryRunner } from 'typeorm';
 import { onTestFinished } from 'vitest';
-import { startPostgresProxy, type PostgresProxy } from '../../services/postgres-proxy.js';
+import { startPostgresProxy, type PostgresProxy } from 'nestjs-kafka-idempotency/testing';
 import { startService, type Place, type RunningService, type ServiceOptions } from './service.js';
 import { Worker } from './worker.js';
 import { World } from './world.js';

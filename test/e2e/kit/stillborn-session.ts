@@ -1,5 +1,5 @@
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
-import { errorResponse } from '../../services/postgres-wire.js';
+import { errorResponse } from '#src/testing/postgres-wire.js';
 
 const READY = Buffer.from('5a0000000549', 'hex');
 

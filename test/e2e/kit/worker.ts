@@ -1,7 +1,7 @@
 import { fork, type ChildProcess } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { EventName } from 'nestjs-kafka-idempotency';
-import { until } from '../../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import type { WorkerPlan, WorkerReport } from './child.js';
 import type { Place } from './service.js';
 

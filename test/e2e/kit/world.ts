@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { Kafka, logLevel, Partitioners, type Admin, type Message, type Producer } from 'kafkajs';
 import { DataSource } from 'typeorm';
 import { idempotencyEntities, idempotencyMigrations } from 'nestjs-kafka-idempotency/schema';
-import { until } from '../../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 
 /** What a test needs of the two services, all its own: topics, a group, a database schema with our table and an `effects` table. */
 export class World {

@@ -7,7 +7,7 @@ import { claimStatement, claimValues, type Claim } from '#src/inbox/claim.js';
 import { ProcessedEventEntity } from '#src/schema/index.js';
 import { qualifiedTable } from '#src/shared/sql-identifier.js';
 import type { RecordView } from '#src/shared/record.js';
-import { until } from '../../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { useDatabase, useSchema, versions } from '../schema/own-schema.js';
 
 const database = useDatabase();

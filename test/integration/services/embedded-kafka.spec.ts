@@ -1,10 +1,10 @@
 import { connect, createServer, type Server } from 'node:net';
 import { Kafka, logLevel, type Admin } from 'kafkajs';
 import { afterEach, expect, test } from 'vitest';
-import { freePort } from '../../services/free-port.js';
+import { freePort } from '#src/testing/free-port.js';
 import { processEntry } from '../../services/process-table.js';
 import { startEmbeddedKafka, type EmbeddedKafka } from '../../services/services.js';
-import { until } from '../../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 
 let kafka: EmbeddedKafka | undefined;
 

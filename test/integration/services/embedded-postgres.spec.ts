@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { processEntry } from '../../services/process-table.js';
 import { treeOf } from '../../services/process-tree.js';
 import { startEmbeddedPostgres, type EmbeddedPostgresServer } from '../../services/services.js';
-import { until } from '../../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 
 let postgres: EmbeddedPostgresServer;
 

@@ -1,9 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { startPostgresProxy, type PostgresProxy } from '../../services/postgres-proxy.js';
+import { type PostgresProxy, startPostgresProxy, until } from 'nestjs-kafka-idempotency/testing';
 import { startEmbeddedPostgres, type EmbeddedPostgresServer } from '../../services/services.js';
-import { until } from '../../services/until.js';
 
 let postgres: EmbeddedPostgresServer;
 let direct: pg.Pool;

@@ -9,7 +9,7 @@ import { afterEach, expect, test } from 'vitest';
 import { pidNamespace, processEntry } from '../../services/process-table.js';
 import { treeOf } from '../../services/process-tree.js';
 import { RunFolder } from '../../services/run-folder.js';
-import { until } from '../../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 
 interface Owner {
   child: ChildProcess;

@@ -2,7 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { findOrStartServices, startEmbeddedPostgres, type EmbeddedPostgresServer } from '../../services/services.js';
-import { until } from '../../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 
 const MAIN = fileURLToPath(new URL('../../services/main.js', import.meta.url));
 

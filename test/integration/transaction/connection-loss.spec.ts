@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { sqlState } from '#src/shared/sql-state.js';
 import type { OpenTransaction } from '#src/transaction/open-transaction.js';
-import { until } from '../../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { rejection, useDatabase, useWorld, versions } from './database.js';
 import { startPostgresProxy, type PostgresProxy } from './postgres-proxy.js';
 

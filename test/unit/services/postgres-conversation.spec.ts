@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { Conversation } from '../../services/postgres-conversation.js';
+import { Conversation } from '#src/testing/postgres-conversation.js';
 import { message } from './postgres-messages.js';
 
 describe('the statement a message runs', () => {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { StatementFault, isCommit } from '../../services/postgres-faults.js';
+import { StatementFault, isCommit } from '#src/testing/postgres-faults.js';
 
 test.each([
   'COMMIT',

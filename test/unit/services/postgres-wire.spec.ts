@@ -12,7 +12,7 @@ import {
   parsedStatement,
   query,
   queryText,
-} from '../../services/postgres-wire.js';
+} from '#src/testing/postgres-wire.js';
 import { opening, startup } from './postgres-messages.js';
 
 const CANCEL = 80_877_102;

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { until } from '../../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 
 test('until gives back the first truthy value', async () => {
   let looks = 0;

@@ -1,5 +1,6 @@
 import type { ErrorFields } from './postgres-wire.js';
 
+/** A text that the statement contains, an expression that it matches, or a function that says whether it is one. */
 export type Matcher = string | RegExp | ((statement: string) => boolean);
 
 /** What happened when a fault struck. */

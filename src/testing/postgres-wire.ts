@@ -107,9 +107,11 @@ export function commandTag({ bytes }: Message): string {
   return stringsAt(bytes, 5, 1)[0] as string;
 }
 
+/** An error as PostgreSQL reports it. */
 export interface ErrorFields {
   /** SQLSTATE. */
   code: string;
+  /** What the client shows. */
   message: string;
   /** FATAL and PANIC end the connection. Default `ERROR`. */
   severity?: 'ERROR' | 'FATAL' | 'PANIC';

@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net';
-import { FaultyPipe, type NetworkConditions } from './faulty-pipe.js';
+import type { NetworkConditions } from './faulty-pipe.js';
 import { Conversation } from './postgres-conversation.js';
 import { isCommit, type StatementFault } from './postgres-faults.js';
 import {
@@ -13,6 +13,7 @@ import {
   query,
   type Message,
 } from './postgres-wire.js';
+import { ProxiedConnection } from './proxied-connection.js';
 
 /** What to do with the answer to a request. `drop` is for requests of the proxy's own. */
 type Plan = FaultPlan | { kind: 'drop' };
@@ -34,44 +35,19 @@ const REFUSED = 'REFUSED BY THE FAULT PROXY';
  * - An answer made up by the proxy leaves the server in the state a real error would have: what goes to the server in
  *   place of the statement fails there too, and only the error's text is exchanged.
  */
-export class ProxyConnection {
-  readonly toServer: FaultyPipe;
-  readonly toClient: FaultyPipe;
-  /** Resolves when both sockets are closed. */
-  readonly closed: Promise<void>;
+export class PostgresConnection extends ProxiedConnection {
   private readonly conversation = new Conversation<Plan>();
 
   constructor(
-    private readonly client: Socket,
-    private readonly server: Socket,
+    client: Socket,
+    server: Socket,
     conditions: NetworkConditions,
     private readonly faultFor: (statement: string) => StatementFault | undefined,
   ) {
-    this.toServer = new FaultyPipe('toServer', client, server, conditions);
-    this.toClient = new FaultyPipe('toClient', server, client, conditions);
-    this.closed = Promise.all([closed(client), closed(server)]).then(() => this.giveBackOpen());
-    this.read(client, this.toServer, new MessageFramer('client'), (message) => this.fromClient(message));
-    this.read(server, this.toClient, new MessageFramer('server'), (message) => this.fromServer(message));
-  }
-
-  /** Ends both sides without a word; the client gets a reset. */
-  cut(): void {
-    this.toServer.stop();
-    this.toClient.stop();
-    this.client.resetAndDestroy();
-    this.server.destroy();
-  }
-
-  private read(socket: Socket, pipe: FaultyPipe, framer: MessageFramer, take: (message: Message) => void): void {
-    socket.on('data', (chunk: Buffer) => {
-      for (const message of framer.push(chunk)) {
-        if (socket.destroyed) return;
-        take(message);
-      }
-    });
-    // By way of the pipe, as without a proxy: behind a black hole the other side does not learn that this one is gone.
-    socket.on('end', () => pipe.end('fin'));
-    socket.on('error', () => pipe.end('reset'));
+    super(client, server, conditions);
+    void this.closed.then(() => this.giveBackOpen());
+    this.readClient(new MessageFramer('client'), (message) => this.fromClient(message));
+    this.readServer(new MessageFramer('server'), (message) => this.fromServer(message));
   }
 
   private fromClient(message: Message): void {
@@ -172,8 +148,4 @@ function giveBack(plans: Plan[]): void {
   for (const plan of plans) {
     if (plan.kind !== 'drop' && !plan.struck) plan.fault.giveBack();
   }
-}
-
-function closed(socket: Socket): Promise<void> {
-  return new Promise((resolve) => socket.once('close', () => resolve()));
 }
