@@ -282,11 +282,10 @@ export class RecordDelivery {
     parked: Pick<EventPlace, 'eventId' | 'attempt'> & { state: ParkedState; reason: ParkReason; error?: unknown },
   ): void {
     const { consumer } = handler.profile;
-    const { topic, partition, offset, eventId } = { ...record, offset: record.offset.toString(), ...parked };
-    this.parts.emit({ name: 'parked', topic, partition, offset, consumer, ...parked });
-    this.#logger.warn(
-      `${consumer} parked ${placeText({ topic, partition, offset, eventId })} as ${parked.state} (${parked.reason})`,
-    );
+    const { topic, partition } = record;
+    const place = { topic, partition, offset: record.offset.toString(), eventId: parked.eventId };
+    this.parts.emit({ name: 'parked', consumer, ...place, ...parked });
+    this.#logger.warn(`${consumer} parked ${placeText(place)} as ${parked.state} (${parked.reason})`);
   }
 }
 

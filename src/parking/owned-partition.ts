@@ -39,6 +39,10 @@ export class OwnedPartition implements PartitionParking {
     return this.#isSuspect;
   }
 
+  get hasParked(): boolean {
+    return !this.parts.memory.isEmpty;
+  }
+
   gate(
     request: Pick<ParkRequest, 'record' | 'consumer' | 'eventId' | 'holdKey'>,
   ): Promise<'run' | 'held' | 'parked'> | undefined {

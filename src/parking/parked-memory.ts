@@ -18,6 +18,10 @@ export class ParkedMemory {
     else times.add(timeOf(timestamp));
   }
 
+  get isEmpty(): boolean {
+    return this.#consumers.size === 0;
+  }
+
   /** Nothing is known of this consumer. */
   isFree(consumer: string): boolean {
     return !this.#consumers.has(consumer);

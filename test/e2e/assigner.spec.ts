@@ -1,7 +1,7 @@
 import { PartitionAssigners, type Consumer, type ConsumerConfig } from 'kafkajs';
 import { expect, onTestFinished, test } from 'vitest';
 import { ASSIGNER_NAME, subscriptionAssigner } from '#src/kafka/subscription-assigner.js';
-import { until } from '../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { eventHandler, writeEffect } from './kit/handlers.js';
 import { testService, testWorld } from './kit/in-test.js';
 import type { World } from './kit/world.js';

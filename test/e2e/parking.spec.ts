@@ -4,7 +4,7 @@ import { IsInt } from 'class-validator';
 import { DataSource } from 'typeorm';
 import { expect, test } from 'vitest';
 import { currentDelivery, Idempotent, IdempotencyHealth, NonRetryableError } from 'nestjs-kafka-idempotency';
-import { until } from '../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { eventHandler, writeEffect, type TestEvent } from './kit/handlers.js';
 import { testService, testSession, testWorld } from './kit/in-test.js';
 import { parkedRows } from './kit/parked.js';

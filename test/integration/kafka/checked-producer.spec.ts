@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { expect, onTestFinished, test } from 'vitest';
 import { CheckedProducer, type OutgoingMessage, type ProducerSettings } from '#src/kafka/checked-producer.js';
 import { startEmbeddedKafka } from '../../services/services.js';
-import { until } from '../../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { Topics } from './topics.js';
 
 function checkedProducer(topics: Topics, settings: Partial<ProducerSettings> = {}): CheckedProducer {

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { Kafka, logLevel, type Admin, type KafkaMessage } from 'kafkajs';
 import { onTestFinished } from 'vitest';
-import { until } from '../../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 
 export interface StoredMessage {
   readonly partition: number;

@@ -88,7 +88,7 @@ describe('classify of the options', () => {
   });
 
   test('gets the original error and the delivery', () => {
-    const classify = vi.fn(() => undefined);
+    const classify = vi.fn<() => undefined>(() => undefined);
     const error = new Error('no');
     of(error, classify);
     expect(classify).toHaveBeenCalledExactlyOnceWith(error, DELIVERY);

@@ -10,7 +10,7 @@ function setting() {
   const outage = new Outage(new OutageNotice('DATABASE_UNAVAILABLE', ({ name }) => told.push(name)), () =>
     told.push('wake all'),
   );
-  const lane = () => ({ wake: vi.fn() });
+  const lane = () => ({ wake: vi.fn<() => void>() });
   return { outage, told, one: lane(), other: lane() };
 }
 
