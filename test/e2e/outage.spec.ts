@@ -169,7 +169,7 @@ test('F19 connections that are reset again and again, and then refused, park not
   const service = await serviceOn(world, topic, proxy.url);
   await world.send(topic, ...ids(100).map(({ id }, at) => ({ id, partition: at % 2 })));
   await until(() => service.named('processed').length >= 10, { what: 'the work to be under way' });
-  await proxy.refuse();
+  proxy.refuse();
   proxy.reset();
   await expectOutage(service);
   await until(() => service.named('failed').length >= 6, { what: 'more failures than attempts', timeoutMs: 20_000 });
@@ -191,7 +191,7 @@ test('F20 a half-open connection is found by the timeout of the handler, and cou
   await world.send(topic, ...ids(3, 1));
   await expectOutage(service);
   await until(() => service.named('failed').length >= 4, { what: 'more failures than attempts', timeoutMs: 30_000 });
-  proxy.heal();
+  await proxy.heal();
   await world.untilCommitted(topic, 4);
   await expectAllOnce(world, service, 4);
 });

@@ -12,6 +12,8 @@ export interface WorkerPlan {
   readonly failpoint?: Failpoint;
   /** Events whose handler throws after it has written. */
   readonly failing?: readonly string[];
+  /** Events whose handler ends the process when it has written. */
+  readonly deadly?: readonly string[];
   readonly retryDelayMs?: number;
   /** How long the handler lives on after it has written. */
   readonly handlerMs?: number;
@@ -42,6 +44,7 @@ const REPORTED: readonly EventName[] = [
   'busy',
   'unknown',
   'committed',
+  'parked',
 ];
 
 if (process.send !== undefined) {
@@ -75,6 +78,7 @@ async function handle(plan: WorkerPlan, event: TestEvent, tools: Tools): Promise
     await tools.dataSource.query('INSERT INTO effects (event_id, key, seq) VALUES ($1, $2, $3)', [id, partition, seq]);
   } else await writeEffect(tools, id);
   if (plan.handlerMs !== undefined) await sleep(plan.handlerMs);
+  if (plan.deadly?.includes(id)) process.kill(process.pid, 'SIGKILL');
   if (plan.failing?.includes(id)) throw new Error(`no luck with ${id}`);
   if (plan.late?.includes(id)) setTimeout(() => void writeEffect(tools, `${id}, late`), 50);
 }
