@@ -2,7 +2,7 @@ import { IdempotencyError } from '../shared/errors.js';
 import type { Outcome } from '../shared/delivery.js';
 import type { EmitEvent } from '../shared/events.js';
 import type { FailedAttempt, Redelivery } from '../shared/parking.js';
-import type { HeldKeys } from './held-keys.js';
+import type { HeldKey, HeldKeys } from './held-keys.js';
 import type { LeasedRows } from './leased-rows.js';
 import { FITS } from './parked-filter.js';
 import { HAS_EARLIER, historyWith, placeOfRow, recordOf, ROW, type ParkedRow } from './parked-row.js';
@@ -10,7 +10,7 @@ import type { ParkingTables } from './parking-tables.js';
 
 const LEASE_MARGIN_MS = 30_000;
 
-const CHOSEN = `SELECT id, consumer FROM parked_events WHERE state <> 'discarded' AND ${FITS} ORDER BY topic, partition, record_offset, id`;
+const CHOSEN = `SELECT id, consumer, topic, partition, hold_key AS "holdKey" FROM parked_events WHERE state <> 'discarded' AND ${FITS} ORDER BY topic, partition, record_offset, id`;
 
 // What is chosen is taken for processed when what stands behind it is looked at: that is the order in which it would go.
 const REHEARSE = `WITH chosen AS (SELECT * FROM parked_events WHERE state <> 'discarded' AND ${FITS})
@@ -52,13 +52,16 @@ export class Replays {
 
   /** `chosen`: the values of a filter. */
   async run(chosen: unknown[], by: string): Promise<Counts> {
-    const rows = await this.parts.tables.run<Pick<ParkedRow, 'id' | 'consumer'>>(CHOSEN, chosen);
+    const rows = await this.parts.tables.run<HeldKey & { id: string }>(CHOSEN, chosen);
     const redelivery = this.#redeliveryFor(rows.map(({ consumer }) => consumer));
+    const last = new Map(rows.map((row) => [keyName(row), row]));
     const counts = none();
-    for (const { id, consumer } of rows) {
-      const leaseMs = redelivery.consumers.get(consumer)!.timeoutMs + LEASE_MARGIN_MS;
-      const outcome = await this.#replay(id, leaseMs, redelivery, by);
+    for (const row of rows) {
+      const leaseMs = redelivery.consumers.get(row.consumer)!.timeoutMs + LEASE_MARGIN_MS;
+      const outcome = await this.#replay(row.id, leaseMs, redelivery, by);
       if (outcome !== 'gone') counts[outcome] += 1;
+      // Not before: the worker would take what is chosen too, and this run would find it gone.
+      if (last.get(keyName(row)) === row) await this.parts.keys.release(row);
     }
     return counts;
   }
@@ -90,7 +93,6 @@ export class Replays {
     const { outcome } = report;
     if (outcome === 'processed' || outcome === 'duplicate' || outcome === 'stale') {
       await this.parts.rows.remove(row); // a duplicate's row is there still
-      await this.parts.keys.release(row);
     } else {
       await this.#giveBack(row, dueBefore, { by, outcome }, report.outcome === 'failed' ? report.noted : undefined);
     }
@@ -105,7 +107,7 @@ export class Replays {
     noted: FailedAttempt | undefined,
   ): Promise<void> {
     const at = new Date().toISOString();
-    const [changed] = await this.parts.tables.run<{ changed: number }>(GIVE_BACK, [
+    await this.parts.tables.run(GIVE_BACK, [
       row.id,
       row.version,
       dueBefore?.toISOString() ?? null,
@@ -115,7 +117,6 @@ export class Replays {
       noted?.message ?? null,
       noted?.at.toISOString() ?? null,
     ]);
-    if (changed?.changed !== 1) await this.parts.keys.release(row); // its COMMIT did go through
   }
 
   #redeliveryFor(consumers: readonly string[]): Redelivery {
@@ -127,6 +128,10 @@ export class Replays {
       `There is nothing here to replay to: this application has no event handler, or none yet, for ${absent.join(', ') || 'any consumer'}. Replay where those handlers listen, or choose others`,
     );
   }
+}
+
+function keyName({ consumer, topic, partition, holdKey }: HeldKey): string {
+  return JSON.stringify([consumer, topic, partition, holdKey?.toString('latin1')]);
 }
 
 function none(): Counts {
