@@ -8,6 +8,7 @@ import {
 } from '@nestjs/microservices';
 import type { ConsumerConfig, KafkaConfig } from 'kafkajs';
 import { ClusterReader } from '../kafka/cluster-reader.js';
+import type { DecodingSettings } from '../kafka/codecs.js';
 import { CheckedProducer, type ProducerSettings } from '../kafka/checked-producer.js';
 import { handlerProducer } from '../kafka/handler-producer.js';
 import { kafkaClient } from '../kafka/kafka-client.js';
@@ -35,6 +36,7 @@ export interface ServerOptions {
     readonly postfixId: string;
     readonly fromBeginning: boolean;
     readonly producer: ProducerSettings;
+    readonly codecs: DecodingSettings['codecs'];
   };
   readonly buffer: { readonly records: number; readonly bytes: number };
   readonly limits: { readonly jsonDepth: number; readonly batchBytes: number };
@@ -200,6 +202,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
       fromBeginning: kafka.fromBeginning,
       buffer,
       batchBytes: limits.batchBytes,
+      codecs: kafka.codecs,
       commitIntervalMs,
       reader,
       delivery: this.#delivery,

@@ -36,6 +36,7 @@ export class Lane implements LaneWork {
 
   readonly #queue: ConsumedRecord[] = [];
   #queuedBytes = 0;
+  #obstacle: IdempotencyError | undefined;
   #held = true;
   readonly #life = new AbortController();
   #interrupt = new AbortController();
@@ -88,6 +89,12 @@ export class Lane implements LaneWork {
     this.wake();
   }
 
+  /** Stops once what waits here is done: nothing behind it can be read. */
+  stopBehind(obstacle: IdempotencyError): void {
+    this.#obstacle = obstacle;
+    this.wake();
+  }
+
   /** Nothing begins until {@link release}. */
   hold(): void {
     this.#held = true;
@@ -137,6 +144,7 @@ export class Lane implements LaneWork {
   async #run(): Promise<void> {
     while (!this.isDead) {
       const record = this.#queue[0];
+      if (record === undefined) this.stopped ??= this.#obstacle;
       if (record === undefined || !this.mayBegin) {
         await this.#untilWoken();
         continue;

@@ -3,8 +3,15 @@ import { Logger } from '@nestjs/common';
 import type { ConsumerConfig, Kafka } from 'kafkajs';
 import { IdempotencyError } from '../shared/errors.js';
 import type { EmitEvent } from '../shared/events.js';
+import type { DecodingSettings } from '../kafka/codecs.js';
 import type { ClusterReader, OffsetBounds, Positions } from '../kafka/cluster-reader.js';
-import { GroupClient, type FetchedBatch, type FilteredBatch, type GroupListener } from '../kafka/group-client.js';
+import {
+  GroupClient,
+  type FetchedBatch,
+  type FilteredBatch,
+  type GroupListener,
+  type UndecodableBatch,
+} from '../kafka/group-client.js';
 import { partitionKey, type TopicPartition } from '../kafka/positions.js';
 import { STALE_SESSION } from '../shared/session.js';
 import { within } from '../shared/within.js';
@@ -25,6 +32,7 @@ export interface MembershipParts {
   readonly fromBeginning: boolean;
   readonly buffer: { readonly records: number; readonly bytes: number };
   readonly batchBytes: number;
+  readonly codecs: DecodingSettings['codecs'];
   readonly commitIntervalMs: number;
   readonly reader: ClusterReader;
   readonly delivery: RecordDelivery;
@@ -66,7 +74,7 @@ export class Membership implements GroupListener, LaneHost {
     readonly topics: readonly string[],
   ) {
     this.crash = new Promise((resolve) => (this.#tellCrash = resolve));
-    this.#client = new GroupClient(parts.newKafka(), parts.config, this);
+    this.#client = new GroupClient(parts.newKafka(), parts.config, this, parts);
     this.#committer = new OffsetCommitter(this.#client, () => this.#lanes.values(), parts.barrier, parts.emit);
     this.#timer = setInterval(() => void this.#commit(), parts.commitIntervalMs);
   }
@@ -188,6 +196,18 @@ export class Membership implements GroupListener, LaneHost {
       this.#doubted.set(key, span);
       this.#client.seek({ topic: lane.topic, partition: lane.partition, offset: lane.ledger.next });
     }
+  }
+
+  /** Nothing of it can be given to anybody, parking included, and nothing is skipped: the partition stops in front of it. */
+  undecodable({ topic, partition, position, firstOffset, code, detail }: UndecodableBatch): void {
+    const lane = this.#lanes.get(partitionKey({ topic, partition }));
+    if (lane === undefined || !this.#anchored) return;
+    if (position !== lane.ledger.next) return this.#refuse(lane);
+    const message = `The batch at offset ${firstOffset} of ${topic}[${partition}] cannot be read, so the partition stops in front of it: ${detail}`;
+    const error = new IdempotencyError(code, message, { facts: { topic, partition, offset: position.toString() } });
+    lane.stopBehind(error);
+    this.#logger.error(error.message);
+    this.#client.pause([lane]);
   }
 
   heartbeat(): void {
