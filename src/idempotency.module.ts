@@ -1,6 +1,7 @@
 import {
   Global,
   Inject,
+  Logger,
   Module,
   type DynamicModule,
   type FactoryProvider,
@@ -16,10 +17,8 @@ import { CheckedProducer } from './kafka/checked-producer.js';
 import { ClusterReader } from './kafka/cluster-reader.js';
 import { DeadLetterTopic } from './kafka/dead-letter-topic.js';
 import { kafkaClient } from './kafka/kafka-client.js';
-import { DeadLetterCopies } from './parking/dead-letter-copies.js';
-import { GroupParking } from './parking/group-parking.js';
-import { HeldKeys } from './parking/held-keys.js';
-import { ParkingTables } from './parking/parking-tables.js';
+import { ParkedEvents } from './parking/parked-events.js';
+import { ParkingRoom } from './parking/parking-room.js';
 import { IdempotentKafkaServer } from './consumer/idempotent-kafka.server.js';
 import { findDataSource } from './data-source.js';
 import { HandlerCatalogue } from './handler/handler-catalogue.js';
@@ -31,15 +30,7 @@ import { IdempotencyHealth } from './observability/idempotency-health.js';
 import { checkOptions } from './options/check.js';
 import { resolveOptions, type ResolvedOptions } from './options/resolve.js';
 import type { EmitEvent } from './shared/events.js';
-import {
-  CONSUMER_PROGRESS,
-  DEAD_LETTER_TOPIC,
-  EMIT_EVENT,
-  HANDLER_PROFILES,
-  PARKING,
-  REDELIVERY,
-  RESOLVED_OPTIONS,
-} from './shared/tokens.js';
+import { CONSUMER_PROGRESS, EMIT_EVENT, HANDLER_PROFILES, PARKING, RESOLVED_OPTIONS } from './shared/tokens.js';
 import { StartupChecks } from './startup-checks.js';
 import { TransactionScope } from './transaction/transaction-scope.js';
 
@@ -64,6 +55,8 @@ export class IdempotencyModule implements OnModuleInit, OnApplicationBootstrap, 
     @Inject(StartupChecks) private readonly checks: StartupChecks,
     @Inject(IdempotentKafkaServer) private readonly server: IdempotentKafkaServer,
     @Inject(TransactionScope) private readonly scope: TransactionScope,
+    @Inject(ParkingRoom) private readonly parking: ParkingRoom,
+    @Inject(DeadLetterTopic) private readonly deadLetters: DeadLetterTopic | undefined,
   ) {}
 
   /** Throws OPTIONS_INVALID with everything that is wrong, each with its path and remedy. */
@@ -90,10 +83,12 @@ export class IdempotencyModule implements OnModuleInit, OnApplicationBootstrap, 
   onApplicationBootstrap(): void {
     this.checks.transport(this.server.handlerCount);
     this.server.begin({ transactions: this.#transactions, barrier: () => this.scope.barrier() });
+    this.parking.start(this.server);
   }
 
   async onModuleDestroy(): Promise<void> {
-    await this.server.stop();
+    await Promise.all([this.parking.stop(), this.server.stop()]);
+    await this.deadLetters?.close();
   }
 
   onApplicationShutdown(): void {
@@ -109,37 +104,38 @@ function checkedOptions(options: IdempotencyOptions): ResolvedOptions {
 /** The parking room, and the dead-letter topic beside it. */
 const parkingProviders: Provider[] = [
   {
-    provide: ParkingTables,
-    inject: [TransactionScope, RESOLVED_OPTIONS, ModuleRef],
-    useFactory: (scope: TransactionScope, { dataSource }: ResolvedOptions, modules: ModuleRef) =>
-      new ParkingTables((sql, parameters) =>
-        scope.escape(() => findDataSource(modules, dataSource).query<unknown[]>(sql, parameters)),
-      ),
-  },
-  {
-    provide: DEAD_LETTER_TOPIC,
+    provide: DeadLetterTopic,
     inject: [RESOLVED_OPTIONS],
     useFactory: ({ kafka, deadLetters }: ResolvedOptions) => {
       if (deadLetters === undefined) return undefined;
       const newKafka = () => kafkaClient(kafka.client);
-      return new DeadLetterTopic(
-        deadLetters.topic,
-        new CheckedProducer(newKafka, kafka.producer),
-        new ClusterReader(newKafka()),
-      );
+      const producer = new CheckedProducer(newKafka, kafka.producer);
+      return new DeadLetterTopic(deadLetters.topic, producer, new ClusterReader(newKafka()));
     },
   },
   {
-    provide: PARKING,
-    inject: [ParkingTables, DEAD_LETTER_TOPIC, RESOLVED_OPTIONS],
-    useFactory: (tables: ParkingTables, topic: DeadLetterTopic | undefined, options: ResolvedOptions) =>
-      new GroupParking({
-        groupId: options.kafka.groupId,
-        tables,
-        keys: new HeldKeys(tables, options.kafka.groupId, () => undefined),
-        copies: new DeadLetterCopies(topic, { stack: options.deadLetters?.stack ?? false }),
-      }),
+    provide: ParkingRoom,
+    inject: [RESOLVED_OPTIONS, TransactionScope, DeadLetterTopic, EMIT_EVENT, ModuleRef],
+    useFactory: (
+      { kafka, dataSource, deadLetters, parking }: ResolvedOptions,
+      scope: TransactionScope,
+      publisher: DeadLetterTopic | undefined,
+      emit: EmitEvent,
+      modules: ModuleRef,
+    ) => {
+      const logger = new Logger('ParkedEvents');
+      return new ParkingRoom({
+        ...parking,
+        groupId: kafka.groupId,
+        query: (sql, values) => scope.escape(() => findDataSource(modules, dataSource).query<unknown[]>(sql, values)),
+        emit,
+        log: (message) => logger.warn(message),
+        deadLetters: publisher && { publisher, stack: deadLetters?.stack ?? false },
+      });
+    },
   },
+  { provide: PARKING, inject: [ParkingRoom], useFactory: ({ parking }: ParkingRoom) => parking },
+  { provide: ParkedEvents, inject: [ParkingRoom], useFactory: ({ events }: ParkingRoom) => events },
 ];
 
 function dynamicModule(options: Provider[], imports: NonNullable<ModuleMetadata['imports']>): DynamicModule {
@@ -172,7 +168,6 @@ function dynamicModule(options: Provider[], imports: NonNullable<ModuleMetadata[
       IdempotencyInterceptor,
       IdempotentKafkaServer,
       { provide: CONSUMER_PROGRESS, useExisting: IdempotentKafkaServer },
-      { provide: REDELIVERY, useExisting: IdempotentKafkaServer },
       IdempotencyHealth,
     ],
     exports: [
@@ -182,6 +177,7 @@ function dynamicModule(options: Provider[], imports: NonNullable<ModuleMetadata[
       IdempotencyHealth,
       IdempotentKafkaServer,
       Inbox,
+      ParkedEvents,
       TransactionScope,
     ],
   };

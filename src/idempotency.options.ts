@@ -8,10 +8,9 @@ export type { Duration } from './shared/duration.js';
 /** Codecs that kafkajs does not bring itself. */
 export type CodecName = 'snappy' | 'lz4' | 'zstd';
 
-/** A compression codec as the kafkajs codec packages export it. Only `decompress` is used here; `compress` serves other kafkajs producers of the process. */
+/** A compression codec as the kafkajs codec packages export it. What it throws, and what it gives beyond `limits.batchBytes`, stops the partition. */
 export interface Codec {
   decompress(compressed: Buffer): Promise<Buffer> | Buffer;
-  compress?(encoder: { readonly buffer: Buffer }): Promise<Buffer>;
 }
 
 /** What a handler's deliveries keep to: the defaults of all handlers in `forRoot`, or of one handler in its decorator, which wins field by field. */
@@ -113,8 +112,8 @@ export interface IdempotencyOptions extends HandlerOptions {
       createPartitioner?: ICustomPartitioner;
     };
     /**
-     * Codecs for batches that other producers compress with snappy, lz4 or zstd; gzip is built in. A batch of a codec not given stops its partition
-     * (CODEC_MISSING). kafkajs keeps one registry per process, so the last application that gives a codec wins.
+     * Codecs for batches that other producers compress with snappy, lz4 or zstd; gzip is built in. What the application has registered in kafkajs's
+     * `CompressionCodecs` counts too. A batch of a codec that is neither here nor there stops its partition (CODEC_MISSING).
      * Default none.
      */
     codecs?: Partial<Record<CodecName, () => Codec>>;
@@ -157,7 +156,11 @@ export interface IdempotencyOptions extends HandlerOptions {
     bytes?: number;
   };
   limits?: {
-    /** The largest batch accepted, after decompression; a larger one stops its partition. At least `maxBytesPerPartition`. Default 67108864. */
+    /**
+     * The largest batch accepted, after decompression; a larger one stops its partition. At least `maxBytesPerPartition`. Large: a small batch of
+     * zeros may take that much memory for each broker at once.
+     * Default 67108864.
+     */
     batchBytes?: number;
     /** How deep a JSON payload may nest; a deeper one fails as DECODE_FAILED. Default 100. */
     jsonDepth?: number;

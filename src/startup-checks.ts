@@ -4,14 +4,14 @@ import type { DataSource } from 'typeorm';
 import { findDataSource, poolSizeOf } from './data-source.js';
 import { HandlerCatalogue } from './handler/handler-catalogue.js';
 import { Inbox } from './inbox/inbox.js';
-import type { DeadLetterTopic } from './kafka/dead-letter-topic.js';
+import { DeadLetterTopic } from './kafka/dead-letter-topic.js';
 import type { ResolvedOptions } from './options/resolve.js';
-import { ParkingTables } from './parking/parking-tables.js';
+import { ParkingRoom } from './parking/parking-room.js';
 import { PROCESSED_EVENTS } from './schema/processed-events.js';
 import { checkSchema } from './schema/schema-guard.js';
 import { IdempotencyError } from './shared/errors.js';
 import { qualifiedTable } from './shared/sql-identifier.js';
-import { DEAD_LETTER_TOPIC, RESOLVED_OPTIONS } from './shared/tokens.js';
+import { RESOLVED_OPTIONS } from './shared/tokens.js';
 
 /** Everything that can be known to be wrong before the first record. Each fault stops the start and says what to do. */
 @Injectable()
@@ -24,8 +24,8 @@ export class StartupChecks {
     @Inject(ModulesContainer) private readonly container: ModulesContainer,
     @Inject(HandlerCatalogue) private readonly handlers: HandlerCatalogue,
     @Inject(Inbox) private readonly inbox: Inbox,
-    @Inject(ParkingTables) private readonly parkingTables: ParkingTables,
-    @Inject(DEAD_LETTER_TOPIC) private readonly deadLetters: DeadLetterTopic | undefined,
+    @Inject(ParkingRoom) private readonly parking: ParkingRoom,
+    @Inject(DeadLetterTopic) private readonly deadLetters: DeadLetterTopic | undefined,
   ) {}
 
   /** Gives the number of deliveries that may run at once. */
@@ -41,7 +41,7 @@ export class StartupChecks {
     });
     this.#timeoutsFit(facts.idleInTransactionTimeoutMs);
     this.inbox.open(qualifiedTable(facts.schema, PROCESSED_EVENTS));
-    this.parkingTables.open(facts.schema);
+    this.parking.open(facts.schema);
     await this.deadLetters?.check();
     return transactions;
   }

@@ -1,6 +1,6 @@
 import { Logger } from '@nestjs/common';
 import { IdempotencyError } from '../shared/errors.js';
-import type { FetchedBatch, FilteredBatch, GroupClient } from '../kafka/group-client.js';
+import type { FetchedBatch, FilteredBatch, GroupClient, UndecodableBatch } from '../kafka/group-client.js';
 import { partitionKey } from '../kafka/positions.js';
 import type { Lane } from './lane.js';
 
@@ -65,6 +65,17 @@ export class FetchFlow {
     return true;
   }
 
+  /** Nothing of it can be given to anybody, parking included, and nothing is skipped: the partition stops in front of it. */
+  block({ position, firstOffset, code, detail }: UndecodableBatch, lane: Lane): void {
+    if (position !== lane.ledger.next) return this.#refuse(lane);
+    const { topic, partition } = lane;
+    const message = `The batch at offset ${firstOffset} of ${topic}[${partition}] cannot be read, so the partition stops in front of it: ${detail}`;
+    const error = new IdempotencyError(code, message, { facts: { topic, partition, offset: position.toString() } });
+    lane.stopBehind(error);
+    this.#logger.error(error.message);
+    this.parts.client.pause([lane]);
+  }
+
   /** The lane begins no further record; what stands in front of it stays there. */
   stop(lane: Lane, error: IdempotencyError): void {
     if (lane.stopped !== undefined) return;
@@ -80,7 +91,7 @@ export class FetchFlow {
   /** Fetches again what has room and is neither stopped nor paused by the user. */
   resume(lanes: readonly Lane[]): void {
     const wanted = lanes.filter(
-      (lane) => lane.stopped === undefined && !this.parts.isPaused(lane.topic) && (!lane.full || this.#hasRoom(lane)),
+      (lane) => !lane.isBlocked && !this.parts.isPaused(lane.topic) && (!lane.full || this.#hasRoom(lane)),
     );
     for (const lane of wanted) lane.full = false;
     if (wanted.length > 0) this.parts.client.resume(wanted);

@@ -8,6 +8,7 @@ import {
 } from '@nestjs/microservices';
 import type { ConsumerConfig, KafkaConfig } from 'kafkajs';
 import { ClusterReader } from '../kafka/cluster-reader.js';
+import type { DecodingSettings } from '../kafka/codecs.js';
 import { CheckedProducer, type ProducerSettings } from '../kafka/checked-producer.js';
 import { handlerProducer } from '../kafka/handler-producer.js';
 import { kafkaClient } from '../kafka/kafka-client.js';
@@ -42,6 +43,7 @@ export interface ServerOptions {
     readonly fromBeginning: boolean;
     readonly offsetOutOfRange: 'earliest' | 'fail';
     readonly producer: ProducerSettings;
+    readonly codecs: DecodingSettings['codecs'];
   };
   readonly deadLetters: { readonly topic: string } | undefined;
   readonly buffer: { readonly records: number; readonly bytes: number };
@@ -238,6 +240,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
       deadLetterTopic: this.options.deadLetters?.topic,
       buffer,
       batchBytes: limits.batchBytes,
+      codecs: kafka.codecs,
       commitIntervalMs,
       reader,
       parking: this.parking,

@@ -51,6 +51,7 @@ export class Lane implements LaneWork {
   readonly #delivery: RecordDelivery;
   readonly #queue: ConsumedRecord[] = [];
   #queuedBytes = 0;
+  #obstacle: IdempotencyError | undefined;
   #held = true;
   readonly #life = new AbortController();
   #interrupt = new AbortController();
@@ -80,6 +81,10 @@ export class Lane implements LaneWork {
   get isWorking(): boolean {
     return this.#work !== undefined;
   }
+  /** Nothing more can be read, or nothing more begins. */
+  get isBlocked(): boolean {
+    return this.stopped !== undefined || this.#obstacle !== undefined;
+  }
   get isIdle(): boolean {
     return this.#queue.length === 0;
   }
@@ -98,6 +103,12 @@ export class Lane implements LaneWork {
       this.ledger.take(record.offset);
     }
     this.ledger.cover(batch.lastOffset + 1n);
+    this.wake();
+  }
+
+  /** Stops once what waits here is done: nothing behind it can be read. */
+  stopBehind(obstacle: IdempotencyError): void {
+    this.#obstacle = obstacle;
     this.wake();
   }
 
@@ -150,6 +161,7 @@ export class Lane implements LaneWork {
   async #run(): Promise<void> {
     while (!this.isDead) {
       const record = this.#queue[0];
+      if (record === undefined) this.stopped ??= this.#obstacle;
       if (record === undefined || !this.mayBegin) {
         await this.#untilWoken();
         continue;

@@ -4,8 +4,15 @@ import type { ConsumerConfig, Kafka } from 'kafkajs';
 import { IdempotencyError } from '../shared/errors.js';
 import type { EmitEvent } from '../shared/events.js';
 import type { PartitionParking, Parking } from '../shared/parking.js';
+import type { DecodingSettings } from '../kafka/codecs.js';
 import type { ClusterReader, Positions } from '../kafka/cluster-reader.js';
-import { GroupClient, type FetchedBatch, type FilteredBatch, type GroupListener } from '../kafka/group-client.js';
+import {
+  GroupClient,
+  type FetchedBatch,
+  type FilteredBatch,
+  type GroupListener,
+  type UndecodableBatch,
+} from '../kafka/group-client.js';
 import { partitionKey, type TopicPartition } from '../kafka/positions.js';
 import { STALE_SESSION } from '../shared/session.js';
 import { within } from '../shared/within.js';
@@ -33,6 +40,7 @@ export interface MembershipParts {
   readonly batchBytes: number;
   readonly offsetOutOfRange: 'earliest' | 'fail';
   readonly deadLetterTopic: string | undefined;
+  readonly codecs: DecodingSettings['codecs'];
   readonly commitIntervalMs: number;
   readonly reader: ClusterReader;
   readonly parking: Parking;
@@ -77,7 +85,7 @@ export class Membership implements GroupListener, LaneHost {
     readonly topics: readonly string[],
   ) {
     this.crash = new Promise((resolve) => (this.#tellCrash = resolve));
-    this.#client = new GroupClient(parts.newKafka(), parts.config, this);
+    this.#client = new GroupClient(parts.newKafka(), parts.config, this, parts);
     this.#committer = new OffsetCommitter(this.#client, () => this.#lanes.values(), parts.barrier, parts.emit);
     this.#flow = new FetchFlow({
       ...parts,
@@ -175,6 +183,11 @@ export class Membership implements GroupListener, LaneHost {
   filtered(batch: FilteredBatch): void {
     const lane = this.#lanes.get(partitionKey(batch));
     if (lane !== undefined && this.#anchored && this.#flow.skip(batch, lane) && lane.isIdle) this.ranDry();
+  }
+
+  undecodable(batch: UndecodableBatch): void {
+    const lane = this.#lanes.get(partitionKey(batch));
+    if (lane !== undefined && this.#anchored) this.#flow.block(batch, lane);
   }
 
   heartbeat(): void {

@@ -8,8 +8,10 @@ import {
   type Offsets,
 } from 'kafkajs';
 import { IdempotencyError } from '../shared/errors.js';
+import { Decoding, type DecodingSettings } from './codecs.js';
 import { byTopic, type PartitionOffset, type TopicPartition } from './positions.js';
 import { subscriptionAssigner } from './subscription-assigner.js';
+import { isMarker, undecodableOf, type Undecodable } from './undecodable-marker.js';
 
 /** What one fetch brought for one partition. `fetchedOffset` is the position that was asked for; `lastOffset` includes records kafkajs filtered out. */
 export interface FetchedBatch extends TopicPartition {
@@ -24,6 +26,11 @@ export interface FilteredBatch extends TopicPartition {
   readonly lastOffset: bigint;
 }
 
+/** A batch that cannot be read, at `position`: behind all that was handed over before it. */
+export interface UndecodableBatch extends TopicPartition, Undecodable {
+  readonly position: bigint;
+}
+
 /** What a group member is told. All calls are synchronous: what has to happen before kafkajs goes on happens inside them. */
 export interface GroupListener {
   joined(member: { readonly memberId: string; readonly partitions: readonly TopicPartition[] }): void;
@@ -32,6 +39,8 @@ export interface GroupListener {
   /** true: the batch is taken and the position moves behind it. */
   fetched(batch: FetchedBatch): boolean;
   filtered(batch: FilteredBatch): void;
+  /** Comes again with every fetch until the partition is paused; nothing of the batch is skipped. */
+  undecodable(batch: UndecodableBatch): void;
   heartbeat(): void;
   /** The client is dead and disconnected. */
   crashed(error: Error): void;
@@ -45,6 +54,7 @@ export interface GroupListener {
  */
 export class GroupClient {
   readonly consumer: Consumer;
+  readonly #decoding: Decoding;
   #commitOnce: ((offsets: Offsets) => Promise<void>) | undefined;
   #acknowledged = 0;
   #assigned: readonly TopicPartition[] = [];
@@ -54,7 +64,9 @@ export class GroupClient {
     kafka: Kafka,
     config: ConsumerConfig,
     private readonly listener: GroupListener,
+    decoding: DecodingSettings,
   ) {
+    this.#decoding = new Decoding(decoding);
     this.consumer = kafka.consumer({
       // Round robin for as long as a member that knows nothing else is in the group.
       partitionAssigners: [subscriptionAssigner(() => this.#assigned), PartitionAssigners.roundRobin],
@@ -71,11 +83,13 @@ export class GroupClient {
     // Every partition is sought by its owner. kafkajs needs this only where an offset is out of range: then it writes over the group's offset, and -2
     // (earliest) can be told from no offset, while -1 (latest) would lose what is stored.
     await this.consumer.subscribe({ topics: [...topics], fromBeginning: true });
-    await this.consumer.run({
-      autoCommit: false,
-      eachBatchAutoResolve: false,
-      eachBatch: async (payload) => this.#eachBatch(payload),
-    });
+    await this.#decoding.run(() =>
+      this.consumer.run({
+        autoCommit: false,
+        eachBatchAutoResolve: false,
+        eachBatch: async (payload) => Decoding.leave(() => this.#eachBatch(payload)),
+      }),
+    );
   }
 
   pause(partitions: readonly TopicPartition[]): void {
@@ -127,19 +141,22 @@ export class GroupClient {
 
   #listen(): void {
     const { events } = this.consumer;
-    this.consumer.on(events.GROUP_JOIN, ({ payload }) => {
+    // Told from inside the fetch loop: what the listener begins must not take itself for a part of it.
+    const on: Consumer['on'] = (event, listener) =>
+      this.consumer.on(event as never, ((told: never) => Decoding.leave(() => listener(told))) as never);
+    on(events.GROUP_JOIN, ({ payload }) => {
       const partitions = Object.entries(payload.memberAssignment).flatMap(([topic, numbers]) =>
         numbers.map((partition) => ({ topic, partition })),
       );
       this.#assigned = partitions;
       this.listener.joined({ memberId: payload.memberId, partitions });
     });
-    this.consumer.on(events.REBALANCING, () => this.listener.rebalancing());
-    this.consumer.on(events.HEARTBEAT, () => this.listener.heartbeat());
-    this.consumer.on(events.COMMIT_OFFSETS, () => {
+    on(events.REBALANCING, () => this.listener.rebalancing());
+    on(events.HEARTBEAT, () => this.listener.heartbeat());
+    on(events.COMMIT_OFFSETS, () => {
       this.#acknowledged += 1;
     });
-    this.consumer.on(events.END_BATCH_PROCESS, ({ payload }) => {
+    on(events.END_BATCH_PROCESS, ({ payload }) => {
       if (payload.batchSize > 0) return;
       const { topic, partition, lastOffset } = payload;
       const first = payload.firstOffset as string | null; // null over compacted batches; the types say string
@@ -150,27 +167,39 @@ export class GroupClient {
         lastOffset: BigInt(lastOffset),
       });
     });
-    this.consumer.on(events.CRASH, ({ payload }) => this.listener.crashed(payload.error));
+    on(events.CRASH, ({ payload }) => this.listener.crashed(payload.error));
   }
 
   // oxlint-disable-next-line typescript/unbound-method -- closures in kafkajs, which use no this
   #eachBatch({ batch, resolveOffset, commitOffsetsIfNecessary }: EachBatchPayload): void {
     this.#commitOnce = commitOffsetsIfNecessary;
-    const { topic, partition, messages } = batch;
+    const { topic, partition } = batch;
     const { fetchedOffset } = batch as typeof batch & { fetchedOffset: string }; // public in kafkajs, missing in its types
-    const taken = this.listener.fetched({
-      topic,
-      partition,
-      messages,
-      fetchedOffset: BigInt(fetchedOffset),
-      lastOffset: BigInt(batch.lastOffset()),
-    });
+    const markerAt = batch.messages.findIndex(isMarker);
+    const messages = markerAt === -1 ? batch.messages : batch.messages.slice(0, markerAt);
     const last = messages.at(-1);
-    if (!taken || last === undefined) return;
+    const lastOffset = BigInt((markerAt === -1 ? batch.lastOffset() : last?.offset) ?? fetchedOffset);
+    if (last !== undefined) {
+      const taken = this.listener.fetched({
+        topic,
+        partition,
+        messages,
+        fetchedOffset: BigInt(fetchedOffset),
+        lastOffset,
+      });
+      if (!taken) return;
+      this.#resolve(() => resolveOffset(last.offset));
+    }
+    if (markerAt === -1) return;
+    const position = last === undefined ? BigInt(fetchedOffset) : lastOffset + 1n;
+    this.listener.undecodable({ topic, partition, position, ...undecodableOf(batch.messages[markerAt]!) });
+  }
+
+  /** kafkajs throws a TypeError for a topic that a rebalance took meanwhile; the join that follows decides about the position. */
+  #resolve(call: () => void): void {
     try {
-      resolveOffset(last.offset);
+      call();
     } catch (error) {
-      // kafkajs throws a TypeError for a topic that a rebalance took meanwhile; the join that follows decides about the position.
       if (!(error instanceof TypeError)) throw error;
     }
   }

@@ -6,5 +6,3 @@ export const HANDLER_PROFILES = token('handler-profiles');
 export const CONSUMER_PROGRESS = token('consumer-progress');
 export const EMIT_EVENT = token('emit-event');
 export const PARKING = token('parking');
-export const REDELIVERY = token('redelivery');
-export const DEAD_LETTER_TOPIC = token('dead-letter-topic');
