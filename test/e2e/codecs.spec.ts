@@ -1,7 +1,7 @@
 import { CompressionCodecs, CompressionTypes } from 'kafkajs';
 import { currentDelivery, IdempotencyHealth, type ErrorCode } from 'nestjs-kafka-idempotency';
 import { expect, test } from 'vitest';
-import { until } from '../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { eventHandler, writeEffect } from './kit/handlers.js';
 import { testService, testWorld } from './kit/in-test.js';
 import { KeptLog } from './kit/log.js';

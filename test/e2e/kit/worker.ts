@@ -18,7 +18,10 @@ export class Worker {
     const whole: WorkerPlan = { ...plan, place: { schema, group, brokers, databaseUrl } };
     this.#child = fork(CHILD, [JSON.stringify(whole)], { stdio: ['ignore', 'inherit', 'pipe', 'ipc'], execArgv: [] });
     this.#child.on('message', (report) => this.#reports.push(report as WorkerReport));
-    this.#child.stderr?.setEncoding('utf8').on('data', (text: string) => (this.#stderr += text));
+    this.#child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      this.#stderr += text;
+      if (process.env['TEST_LOG']) process.stderr.write(text);
+    });
     // 'close' comes when the pipes have ended too, so that nothing it told is missing.
     this.#child.once('close', (code, signal) => (this.#exit = { code, signal }));
   }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { ParkingRoom } from '#src/parking/parking-room.js';
 import type { ParkedDelivery, ParkRequest, RedeliveryReport } from '#src/shared/parking.js';
-import { until } from '../../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { BACKOFF, CONSUMER, ConsumerDouble, failing, gated, record, request, useParking } from './kit.js';
 
 const kit = useParking();
