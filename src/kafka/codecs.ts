@@ -3,7 +3,7 @@ import { constants } from 'node:buffer';
 import { promisify } from 'node:util';
 import { unzip } from 'node:zlib';
 import { CompressionCodecs, CompressionTypes } from 'kafkajs';
-import type { Codec, CodecName } from '../idempotency.options.js';
+import type { Codec, CodecName } from '../shared/codec.js';
 import { IdempotencyError } from '../shared/errors.js';
 import { batchHeader, type BatchHeader } from './batch-header.js';
 import { markerRecords, type Undecodable } from './undecodable-marker.js';
