@@ -1,17 +1,10 @@
 import type { ConsumerConfig, ICustomPartitioner, KafkaConfig } from 'kafkajs';
+import type { Codec, CodecName } from './shared/codec.js';
 import type { Delivery } from './shared/delivery.js';
 import type { Duration } from './shared/duration.js';
 import type { IdSource, RecordView } from './shared/record.js';
 
 export type { Duration } from './shared/duration.js';
-
-/** Codecs that kafkajs does not bring itself. */
-export type CodecName = 'snappy' | 'lz4' | 'zstd';
-
-/** A compression codec as the kafkajs codec packages export it. What it throws, and what it gives beyond `limits.batchBytes`, stops the partition. */
-export interface Codec {
-  decompress(compressed: Buffer): Promise<Buffer> | Buffer;
-}
 
 /** What a handler's deliveries keep to: the defaults of all handlers in `forRoot`, or of one handler in its decorator, which wins field by field. */
 export interface HandlerOptions {

@@ -1,6 +1,7 @@
 // Set up
 export { IdempotencyModule, type IdempotencyAsyncOptions } from './idempotency.module.js';
-export type { Codec, CodecName, HandlerOptions, IdempotencyOptions, IdempotentOptions } from './idempotency.options.js';
+export type { HandlerOptions, IdempotencyOptions, IdempotentOptions } from './idempotency.options.js';
+export type { Codec, CodecName } from './shared/codec.js';
 export type { Duration } from './shared/duration.js';
 
 // Consume

@@ -2,9 +2,9 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { constants } from 'node:buffer';
 import { promisify } from 'node:util';
 import { unzip } from 'node:zlib';
+// Node finds some of its names only on the whole module, CompressionCodecs among them.
 import kafkajs, { CompressionTypes } from 'kafkajs';
-
-import type { Codec, CodecName } from '../idempotency.options.js';
+import type { Codec, CodecName } from '../shared/codec.js';
 import { IdempotencyError } from '../shared/errors.js';
 import { batchHeader, type BatchHeader } from './batch-header.js';
 import { markerRecords, type Undecodable } from './undecodable-marker.js';
@@ -119,7 +119,6 @@ class LaterError extends Error {
 
 /** Once per copy of this package; a codec the application registers with kafkajs later is wrapped by the next consumer. */
 function wrapRegistry(): void {
-  // No named export: Node's ES modules do not see it in the CommonJS module.
   const registry = kafkajs.CompressionCodecs as Record<CompressionTypes, (() => Codec) & { [OURS]?: true }>;
   for (const [name, type] of Object.entries(TYPES) as [Name, CompressionTypes][]) {
     const registered = registry[type];

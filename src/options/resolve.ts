@@ -1,5 +1,6 @@
 import type { ConsumerConfig, ICustomPartitioner, KafkaConfig } from 'kafkajs';
-import type { CodecName, Codec, HandlerOptions, IdempotencyOptions } from '../idempotency.options.js';
+import type { HandlerOptions, IdempotencyOptions } from '../idempotency.options.js';
+import type { Codec, CodecName } from '../shared/codec.js';
 import { type Duration, durationMs } from '../shared/duration.js';
 import type { RedeliverySettings } from '../shared/parking.js';
 import { maxDelayBelowDelay, type Waits } from './contradictions.js';
