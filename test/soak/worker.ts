@@ -1,0 +1,126 @@
+// One worker of the soak, in a process of its own. Started by worker-process.ts.
+import { ConsoleLogger, Controller, Inject, Module, type DynamicModule, type Type } from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+import { Ctx, EventPattern, Payload, type AsyncMicroserviceOptions, type KafkaContext } from '@nestjs/microservices';
+import { TypeOrmModule, type TypeOrmModuleOptions } from '@nestjs/typeorm';
+import * as library from 'nestjs-kafka-idempotency';
+import {
+  currentDelivery,
+  IdempotencyEvents,
+  IdempotencyModule,
+  Idempotent,
+  IdempotentKafkaServer,
+  type IdempotencyOptions,
+  type IdempotentOptions,
+} from 'nestjs-kafka-idempotency';
+import { DataSource } from 'typeorm';
+import type { Place } from './place.js';
+import { CONSUMERS, HANDLER_TIMEOUT_MS, HAS_PARKING, type SoakEvent } from './workload.js';
+
+export interface WorkerPlan {
+  readonly place: Place;
+  /** The cause of the poison is mended: replay what is parked. */
+  readonly mended: boolean;
+}
+
+/** What it tells its parent. */
+export type WorkerReport =
+  | { readonly kind: 'moved'; readonly partition: string }
+  | { readonly kind: 'assigned'; readonly partitions: string[] }
+  | { readonly kind: 'replayed'; readonly outcomes: unknown };
+
+const { place, mended } = JSON.parse(process.argv[2] ?? '') as WorkerPlan;
+process.once('disconnect', () => process.exit(1)); // the run is gone
+
+function handlersOf({ consumer, topic, holdKey }: (typeof CONSUMERS)[number]): Type {
+  const options = { consumer, ...(HAS_PARKING && { holdKey, redelivery: { rounds: 0 } }) } as IdempotentOptions;
+  @Controller()
+  class Handlers {
+    constructor(@Inject(DataSource) private readonly database: DataSource) {}
+
+    @EventPattern<string>(topic)
+    @Idempotent(options)
+    async handle(@Payload() event: SoakEvent, @Ctx() context: KafkaContext): Promise<void> {
+      await this.database.query(
+        `INSERT INTO effects (consumer, event_id, key, partition, record_offset) VALUES ($1, $2, $3, $4, $5)`,
+        [consumer, event.id, event.key, context.getPartition(), context.getMessage().offset],
+      );
+      await this.database.query(
+        `INSERT INTO balances (consumer, key, amount) VALUES ($1, $2, 1)
+         ON CONFLICT (consumer, key) DO UPDATE SET amount = balances.amount + 1`,
+        [consumer, event.key],
+      );
+      const attempt = currentDelivery()?.attempt ?? 1;
+      if (attempt <= (event.failures ?? 0)) throw new Error(`attempt ${attempt} has no luck`);
+      if (event.poison && !mended) throw new Error('this event cannot be handled yet');
+    }
+  }
+  return Handlers;
+}
+
+@Module({})
+class WorkerModule {}
+
+function workerModule(): DynamicModule {
+  return {
+    module: WorkerModule,
+    imports: [
+      TypeOrmModule.forRoot({
+        type: 'postgres',
+        url: place.databaseUrl,
+        retryAttempts: Infinity,
+        retryDelay: 500,
+        extra: { max: 8, connectionTimeoutMillis: 3_000, keepAlive: true },
+      } as TypeOrmModuleOptions),
+      IdempotencyModule.forRoot(options()),
+    ],
+    controllers: CONSUMERS.map(handlersOf),
+  };
+}
+
+function options(): IdempotencyOptions {
+  const { brokers, group, sessionMs } = place;
+  return {
+    timeout: HANDLER_TIMEOUT_MS,
+    claimTimeout: 1_000,
+    retry: { attempts: 5, delay: 50, factor: 2, maxDelay: 500 },
+    kafka: {
+      client: {
+        clientId: group,
+        brokers: [...brokers],
+        connectionTimeout: 1_000,
+        requestTimeout: Math.max(2_000, sessionMs),
+      },
+      consumer: { groupId: group, sessionTimeout: sessionMs, heartbeatInterval: Math.round(sessionMs / 5) },
+    },
+    shutdown: { deadline: '10s' },
+  };
+}
+
+function tell(report: WorkerReport): void {
+  process.send?.(report);
+}
+
+/** Not exported by every version this runs against. */
+interface Replaying {
+  replay(filter: { state: 'dead' }, options: { by: string }): Promise<unknown>;
+}
+
+const app = await NestFactory.createMicroservice<AsyncMicroserviceOptions>(workerModule(), {
+  inject: [IdempotentKafkaServer],
+  useFactory: (strategy: IdempotentKafkaServer) => ({ strategy }),
+  logger: new ConsoleLogger({ json: true, logLevels: ['log', 'warn', 'error'] }),
+  abortOnError: false,
+} as AsyncMicroserviceOptions & object);
+app.enableShutdownHooks(['SIGTERM']);
+app.get(IdempotencyEvents).events$.subscribe((event) => {
+  if (event.name === 'processed' || event.name === 'duplicate')
+    tell({ kind: 'moved', partition: `${event.topic}/${event.partition}` });
+  if (event.name === 'assigned')
+    tell({ kind: 'assigned', partitions: event.partitions.map(({ topic, partition }) => `${topic}/${partition}`) });
+});
+await app.listen();
+if (mended) {
+  const parked = app.get<Replaying>((library as unknown as Record<string, Type<Replaying>>)['ParkedEvents']!);
+  tell({ kind: 'replayed', outcomes: await parked.replay({ state: 'dead' }, { by: 'soak' }) });
+}
