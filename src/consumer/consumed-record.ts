@@ -41,11 +41,8 @@ export class ConsumedRecord {
       timestamp: new Date(Number(timestamp)),
       key: key ?? null,
       value: value ?? null,
-      headers: Object.entries(headers ?? {}).flatMap(([name, given]) =>
-        (Array.isArray(given) ? given : [given]).map((one): [string, Buffer | null] => [
-          name,
-          one === undefined || one === null ? null : Buffer.from(one),
-        ]),
+      headers: valuesOf(headers).flatMap(([name, values]) =>
+        values.map((value): [string, Buffer | null] => [name, value === null ? null : Buffer.from(value)]),
       ),
     };
   }
@@ -113,12 +110,17 @@ function copyOf(bytes: Buffer | null | undefined): Buffer | null {
 /** A Map, so that a header called `__proto__` is only a header. Absent headers (records written before Kafka 0.11) are an empty map. */
 function headersOf(headers: KafkaMessage['headers']): ReadonlyMap<string, readonly Buffer[]> {
   const map = new Map<string, readonly Buffer[]>();
-  for (const [name, value] of Object.entries(headers ?? {})) {
-    if (value === undefined || value === null) continue; // kafkajs gives null for a header without a value; its types do not say so
-    map.set(
-      name,
-      (Array.isArray(value) ? value : [value]).map((one) => Buffer.from(one)),
-    );
+  for (const [name, values] of valuesOf(headers)) {
+    const copies = values.flatMap((value) => (value === null ? [] : Buffer.from(value)));
+    if (copies.length > 0) map.set(name, copies);
   }
   return map;
+}
+
+/** kafkajs gives null for a header without a value and, for one that is called like a member of every object (`constructor`), that member before its values. */
+export function valuesOf(headers: KafkaMessage['headers']): [name: string, values: (Buffer | null)[]][] {
+  return Object.entries(headers ?? {}).map(([name, given]) => {
+    const all: unknown[] = Array.isArray(given) ? given : [given];
+    return [name, all.filter((value): value is Buffer | null => value === null || Buffer.isBuffer(value))];
+  });
 }

@@ -8,7 +8,6 @@ export interface FetchFlowParts {
   readonly client: GroupClient;
   readonly lanes: () => Iterable<Lane>;
   readonly buffer: { readonly records: number; readonly bytes: number };
-  readonly batchBytes: number;
   readonly isPaused: (topic: string) => boolean;
   /** Our own dead-letter topic: there alone `dead-letter-*` headers are what they say. */
   readonly deadLetterTopic: string | undefined;
@@ -39,7 +38,6 @@ export class FetchFlow {
       this.#refuse(lane);
       return false;
     }
-    if (this.#isTooLarge(batch, lane)) return false;
     if (batch.topic !== this.parts.deadLetterTopic) dropForged(batch);
     lane.accept(batch);
     this.forget(lane);
@@ -111,14 +109,6 @@ export class FetchFlow {
     this.#refusals.set(key, refusals);
     this.seek(lane);
     if (refusals % DOUBTFUL === 0) this.parts.lostPosition(lane);
-  }
-
-  #isTooLarge(batch: FetchedBatch, lane: Lane): boolean {
-    const bytes = batch.messages.reduce((sum, { key, value }) => sum + (key?.length ?? 0) + (value?.length ?? 0), 0);
-    if (bytes <= this.parts.batchBytes) return false;
-    const message = `A batch of ${lane.topic}[${lane.partition}] at offset ${batch.fetchedOffset} holds ${bytes} bytes after decompression, more than limits.batchBytes (${this.parts.batchBytes}), so the partition stops. Raise the limit if this machine has the memory`;
-    this.stop(lane, new IdempotencyError('BATCH_TOO_LARGE', message));
-    return true;
   }
 
   #hasRoom(lane: Lane): boolean {

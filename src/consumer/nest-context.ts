@@ -1,7 +1,7 @@
 import { KafkaContext } from '@nestjs/microservices';
 import type { Consumer, IHeaders, KafkaMessage, Producer } from 'kafkajs';
 import { textOrBytes } from './decode.js';
-import type { ConsumedRecord } from './consumed-record.js';
+import { valuesOf, type ConsumedRecord } from './consumed-record.js';
 
 /** What Nest hands to handlers beside the payload. */
 export interface NestContext {
@@ -42,12 +42,12 @@ export function nestContext(record: ConsumedRecord, payload: unknown, nest: Nest
   ]);
 }
 
-/** Own properties, whatever their names are: a header called `__proto__` stays a header. */
+/** Own properties, whatever their names are: a header called `__proto__` stays a header. As in Nest, one that comes once is no array. */
 function decodedHeaders(headers: IHeaders = {}): Record<string, unknown> {
-  return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, decodedHeader(value)]));
-}
-
-function decodedHeader(value: IHeaders[string]): unknown {
-  if (Array.isArray(value)) return value.map(decodedHeader);
-  return Buffer.isBuffer(value) ? textOrBytes(value) : value;
+  return Object.fromEntries(
+    valuesOf(headers).map(([name, values]) => {
+      const decoded = values.map((value) => (value === null ? null : textOrBytes(value)));
+      return [name, decoded.length === 1 ? decoded[0] : decoded];
+    }),
+  );
 }
