@@ -11,6 +11,7 @@ import type {
   PartitionParking,
   Redelivery,
   RedeliveryReport,
+  RedeliverySettings,
   StoredRecord,
 } from '#src/shared/parking.js';
 import { useDatabase, useSchema, type OwnSchema } from '../schema/own-schema.js';
@@ -133,7 +134,9 @@ type Report = RedeliveryReport | 'run';
 
 /** Stands for the consumer: claims, writes its effect and takes the row away in one real transaction. `before` may answer in the handler's place. */
 export class ConsumerDouble implements Redelivery {
-  readonly consumers = new Map([[CONSUMER, { timeoutMs: 1000, redelivery: { ...BACKOFF, rounds: 4 }, holdKey: true }]]);
+  readonly consumers = new Map<string, { timeoutMs: number; redelivery: RedeliverySettings; holdKey: boolean }>([
+    [CONSUMER, { timeoutMs: 1000, redelivery: { ...BACKOFF, rounds: 4 }, holdKey: true }],
+  ]);
   readonly seen: ParkedDelivery[] = [];
 
   constructor(
