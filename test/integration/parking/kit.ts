@@ -14,7 +14,7 @@ import type {
   RedeliverySettings,
   StoredRecord,
 } from '#src/shared/parking.js';
-import { useDatabase, useSchema, type OwnSchema } from '../schema/own-schema.js';
+import { useDatabase, useSchema, type Orm, type OwnSchema } from '../schema/own-schema.js';
 
 export const CONSUMER = 'billing.charge';
 export const TOPIC = 'orders';
@@ -74,8 +74,8 @@ export interface ParkingKit {
 }
 
 /** Our tables, and `effects`, to which the consumer of these tests appends the ids it has handled. */
-export function useParking(): ParkingKit {
-  const own = useSchema(useDatabase());
+export function useParking(orm?: Orm): ParkingKit {
+  const own = useSchema(useDatabase(), orm);
   const rooms: ParkingRoom[] = [];
   const kit = { own, events: [], log: [] } as unknown as { -readonly [K in keyof ParkingKit]: ParkingKit[K] };
 
