@@ -1,5 +1,4 @@
 import type { StoredRecord } from '../shared/parking.js';
-import { HAS_EARLIER } from './parked-row.js';
 import type { ParkingTables } from './parking-tables.js';
 import { contentOf, identityOf } from './stored-record.js';
 
@@ -15,13 +14,18 @@ ON CONFLICT (consumer, topic, partition, record_offset, record_timestamp) DO NOT
 
 const LOOK = `SELECT EXISTS (SELECT FROM parked_events WHERE ${SAME_RECORD}) AS parked, EXISTS (SELECT FROM parked_events WHERE ${SAME_KEY}) AS behind`;
 
-const RELEASE = `WITH first AS (SELECT id, state FROM parked_events WHERE consumer = $1 AND topic = $2 AND partition = $3 AND hold_key = $4 AND state <> 'discarded' ORDER BY record_offset, id LIMIT 1),
-  released AS (UPDATE parked_events p SET state = 'scheduled', due_at = now(), version = p.version + 1 FROM first WHERE p.id = first.id AND first.state = 'held' AND p.state = 'held' RETURNING 1)
+const RELEASED = `released AS (UPDATE parked_events p SET state = 'scheduled', due_at = now(), version = p.version + 1 FROM first
+    WHERE p.id = first.id AND first.state = 'held' AND p.state = 'held' RETURNING 1)
 SELECT count(*)::integer AS released FROM released`;
 
-const RELEASE_ALL = `WITH released AS (UPDATE parked_events p SET state = 'scheduled', due_at = now(), version = p.version + 1
-  WHERE p.state = 'held' AND NOT ${HAS_EARLIER} RETURNING 1)
-SELECT count(*)::integer AS released FROM released`;
+const RELEASE = `WITH first AS (SELECT id, state FROM parked_events WHERE consumer = $1 AND topic = $2 AND partition = $3 AND hold_key = $4 AND state <> 'discarded'
+    ORDER BY record_offset, id LIMIT 1),
+  ${RELEASED}`;
+
+// By sorting: looked at one by one, the many events behind one dead one would each search all the others.
+const RELEASE_ALL = `WITH first AS (SELECT DISTINCT ON (consumer, topic, hold_key, partition) id, state FROM parked_events WHERE hold_key IS NOT NULL AND state <> 'discarded'
+    ORDER BY consumer, topic, hold_key, partition, record_offset, id),
+  ${RELEASED}`;
 
 /** An event and the key it may be held by; null: by none. */
 export interface HoldRequest {

@@ -6,7 +6,7 @@ import type { ParkedState } from '../shared/parking.js';
 import type { HeldKeys } from './held-keys.js';
 import { parkedEvent, type ParkedEvent } from './parked-event.js';
 import { chosenValues, filterValues, FITS, invalid, isParkedId, type ParkedFilter } from './parked-filter.js';
-import { historyWith, placeOfRow, ROW, type ParkedRow } from './parked-row.js';
+import { historyWith, PLACE, placeOfRow, ROW, type ParkedRow, type PlacedRow } from './parked-row.js';
 import type { ParkingTables } from './parking-tables.js';
 import type { Replays } from './replays.js';
 
@@ -22,7 +22,7 @@ const COUNT = `SELECT state, count(*)::integer AS count FROM parked_events GROUP
 // From here on due_at says when it was discarded.
 const DISCARD = `WITH discarded AS (UPDATE parked_events SET state = 'discarded', due_at = now(), version = version + 1, history = ${historyWith('$9')}
   WHERE state <> 'discarded' AND ${FITS} RETURNING *)
-SELECT ${ROW} FROM discarded`;
+SELECT ${PLACE} FROM discarded`;
 
 const EDIT = `WITH edited AS (UPDATE parked_events SET edited_value = CASE WHEN $3 THEN $4::bytea ELSE edited_value END,
     header_names = COALESCE($5::text[], header_names), header_values = COALESCE($6::bytea[], header_values), version = version + 1, history = ${historyWith('$7')}
@@ -86,9 +86,9 @@ export class ParkedEvents {
     const values = chosenValues(filter);
     const [by, why] = [said('by', options.by), said('why', options.why)];
     const entry = JSON.stringify({ at: new Date().toISOString(), by, why });
-    const rows = await this.tables.run<ParkedRow>(DISCARD, [...values, entry]);
+    const rows = await this.tables.run<PlacedRow>(DISCARD, [...values, entry]);
     for (const row of rows) this.emit({ name: 'discarded', by, why, ...placeOfRow(row) });
-    for (const row of rows) await this.keys.release(row);
+    if (rows.length > 0) await this.keys.releaseAll();
     return rows.length;
   }
 

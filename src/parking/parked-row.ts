@@ -76,7 +76,13 @@ export function historyEntry({ at, code, name, message }: FailedAttempt): Parked
   return { at: at.toISOString(), code, name, message };
 }
 
-export function placeOfRow(row: ParkedRow): EventPlace {
+/** Of a row, what events and log lines say. */
+export type PlacedRow = Pick<ParkedRow, 'consumer' | 'topic' | 'partition' | 'recordOffset' | 'eventId' | 'attempts'>;
+
+/** The select list of a {@link PlacedRow}. */
+export const PLACE = `consumer, topic, partition, record_offset AS "recordOffset", event_id AS "eventId", attempts`;
+
+export function placeOfRow(row: PlacedRow): EventPlace {
   return {
     topic: row.topic,
     partition: row.partition,

@@ -11,9 +11,10 @@ import type {
   PartitionParking,
   Redelivery,
   RedeliveryReport,
+  RedeliverySettings,
   StoredRecord,
 } from '#src/shared/parking.js';
-import { useDatabase, useSchema, type OwnSchema } from '../schema/own-schema.js';
+import { useDatabase, useSchema, type Orm, type OwnSchema } from '../schema/own-schema.js';
 
 export const CONSUMER = 'billing.charge';
 export const TOPIC = 'orders';
@@ -73,8 +74,8 @@ export interface ParkingKit {
 }
 
 /** Our tables, and `effects`, to which the consumer of these tests appends the ids it has handled. */
-export function useParking(): ParkingKit {
-  const own = useSchema(useDatabase());
+export function useParking(orm?: Orm): ParkingKit {
+  const own = useSchema(useDatabase(), orm);
   const rooms: ParkingRoom[] = [];
   const kit = { own, events: [], log: [] } as unknown as { -readonly [K in keyof ParkingKit]: ParkingKit[K] };
 
@@ -133,7 +134,9 @@ type Report = RedeliveryReport | 'run';
 
 /** Stands for the consumer: claims, writes its effect and takes the row away in one real transaction. `before` may answer in the handler's place. */
 export class ConsumerDouble implements Redelivery {
-  readonly consumers = new Map([[CONSUMER, { timeoutMs: 1000, redelivery: { ...BACKOFF, rounds: 4 }, holdKey: true }]]);
+  readonly consumers = new Map<string, { timeoutMs: number; redelivery: RedeliverySettings; holdKey: boolean }>([
+    [CONSUMER, { timeoutMs: 1000, redelivery: { ...BACKOFF, rounds: 4 }, holdKey: true }],
+  ]);
   readonly seen: ParkedDelivery[] = [];
 
   constructor(

@@ -154,7 +154,9 @@ describe('a replay', () => {
     const failFirst = new ConsumerDouble(kit.dataSource, ({ eventId }) =>
       eventId === 'e1' ? failing('permanent') : 'run',
     );
+    const before = await kit.rows();
     expect(await replaying(failFirst).replay({ state: 'held' }, ann)).toEqual({ ...none, behind: 2 });
+    expect(await kit.rows()).toEqual(before);
     expect(await replaying(failFirst).replay({ topic: 'orders' }, ann)).toEqual({ ...none, failed: 1, behind: 2 });
     expect(await kit.effects()).toEqual([]);
   });

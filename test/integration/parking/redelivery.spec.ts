@@ -14,6 +14,12 @@ const keyOf = (text: string) => ({ key: Buffer.from(text) });
 const leaseRanOut = (rounds: number) =>
   kit.dataSource.query(`UPDATE parked_events SET rounds = $1, version = version + $1, due_at = now()`, [rounds]);
 
+/** As a worker of another instance takes it. */
+const takenByAnother = () =>
+  kit.dataSource.query(
+    `UPDATE parked_events SET rounds = rounds + 1, version = version + 1, due_at = now() + interval '1 hour'`,
+  );
+
 describe('a scheduled event', () => {
   it('comes back when it is due, as it was, and goes with its effect', async () => {
     const consumer = new ConsumerDouble(kit.dataSource);
@@ -140,6 +146,20 @@ describe('the worker', () => {
     expect(doubles.reduce((sum, { seen }) => sum + seen.length, 0)).toBe(60);
   });
 
+  it('B16: does not wait for an event that another instance is just taking, nor takes it afterwards', async () => {
+    await park(1);
+    await (await kit.owner()).park(request(record(2, keyOf('free'))));
+    const session = await kit.own.session();
+    await session.startTransaction();
+    await session.query(`UPDATE parked_events SET due_at = now() + interval '1 hour' WHERE record_offset = 1`);
+    kit.room().start(new ConsumerDouble(kit.dataSource));
+    await until(async () => (await kit.effects()).length > 0, { what: 'the other event' });
+    await session.commitTransaction();
+    await (await kit.owner()).park(request(record(3, keyOf('free'))));
+    await until(async () => (await kit.effects()).length > 1, { what: 'the third event' });
+    expect(await kit.effects()).toEqual(['e2', 'e3']);
+  });
+
   it('runs at most 16 events at once, of different keys, and takes the next as soon as one ends', async () => {
     const open = new Set<() => void>();
     const owner = await kit.owner();
@@ -241,33 +261,34 @@ describe('an event that ends the process', () => {
 });
 
 describe('somebody who changes a row under a round', () => {
-  it.each([
-    [
-      'an edit',
-      (room: ParkingRoom, id: string) => room.events.edit(id, { value: Buffer.from('x'), version: 2, by: 'ann' }),
-    ],
-    ['a discard', (room: ParkingRoom, id: string) => room.events.discard({ ids: [id] }, { by: 'ann', why: 'test' })],
-    ['another lease', () => leaseRanOut(1)],
-  ])('wins: %s takes the row away from the transaction that runs', async (_, change) => {
-    const room = kit.room();
-    let first: RedeliveryReport | undefined;
-    const consumer: ConsumerDouble = new ConsumerDouble(kit.dataSource, async () => {
-      if (consumer.seen.length === 1) {
-        const [row] = await kit.rows();
-        await change(room, row!.id);
-        first = await consumer.handle(consumer.seen[0]!);
-        void room.stop();
-        return first;
-      }
-      return 'run';
-    });
-    await park(1, {}, room);
-    room.start(consumer);
-    await until(() => first !== undefined, { what: 'the first round' });
-    expect(first).toMatchObject({ outcome: 'busy' });
-    expect(await kit.effects()).toEqual([]);
-    expect(await kit.rows()).toHaveLength(1);
-  });
+  const changes: [string, (room: ParkingRoom, id: string) => Promise<unknown>][] = [
+    ['an edit', (room, id) => room.events.edit(id, { value: Buffer.from('x'), version: 2, by: 'ann' })],
+    ['a discard', (room, id) => room.events.discard({ ids: [id] }, { by: 'ann', why: 'test' })],
+    ['another lease', () => takenByAnother()],
+  ];
+  const ends: [string, (consumer: ConsumerDouble, parked: ParkedDelivery) => Promise<RedeliveryReport>][] = [
+    ['the transaction that would take it away is rolled back', (consumer, parked) => consumer.handle(parked)],
+    ['a failure is not written over it', () => Promise.resolve(failing('transient'))],
+  ];
+
+  it.each(changes.flatMap(([change, make]) => ends.map(([end, settle]) => [change, end, make, settle] as const)))(
+    'wins: after %s, %s',
+    async (_change, _end, make, settle) => {
+      let changed: unknown;
+      const room = kit.room();
+      const consumer: ConsumerDouble = new ConsumerDouble(kit.dataSource, async (parked) => {
+        await make(room, (await kit.rows())[0]!.id);
+        changed = await kit.rows();
+        return settle(consumer, parked);
+      });
+      await park(1, {}, room);
+      room.start(consumer);
+      await until(() => consumer.seen.length > 0, { what: 'the round' });
+      await room.stop();
+      expect(await kit.effects()).toEqual([]);
+      expect(await kit.rows()).toEqual(changed);
+    },
+  );
 });
 
 describe('held events', () => {
@@ -366,7 +387,8 @@ describe('the dead letter of a redelivered event', () => {
 describe('tombstones', () => {
   it('are deleted when they are old enough, and only they', async () => {
     const room = kit.room({ discardedMs: 3_600_000, tidyMs: 50 });
-    for (const offset of [1, 2, 3]) await park(offset, { reason: 'permanent' });
+    for (const offset of [1, 2]) await park(offset, { reason: 'permanent' });
+    await park(3, { consumer: 'audit' });
     await room.events.discard({ eventId: 'e1' }, { by: 'ann', why: 'test' });
     await room.events.discard({ eventId: 'e2' }, { by: 'ann', why: 'test' });
     await kit.dataSource.query(
@@ -376,7 +398,7 @@ describe('tombstones', () => {
     await until(async () => (await kit.rows()).length === 2, { what: 'the old tombstone gone' });
     expect(await rowsOf()).toEqual([
       ['2', 'discarded'],
-      ['3', 'dead'],
+      ['3', 'scheduled'],
     ]);
   });
 });
