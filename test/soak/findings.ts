@@ -6,14 +6,16 @@ import { CONSUMERS, HAS_PARKING } from './workload.js';
 
 /** In the order in which the handlers wrote them. */
 export async function effectsOf(database: Pool): Promise<Effect[]> {
-  const { rows } = await database.query<Effect>('SELECT consumer, event_id AS id, key FROM effects ORDER BY id');
+  const { rows } = await database.query<Effect>(
+    'SELECT consumer, event_id AS id, key FROM effects ORDER BY effects.id',
+  );
   return rows;
 }
 
 export async function parkedOf(database: Pool): Promise<ParkedRow[]> {
   if (!HAS_PARKING) return [];
   const { rows } = await database.query<ParkedRow>(
-    'SELECT consumer, event_id AS id, state FROM parked_events ORDER BY id',
+    'SELECT consumer, event_id AS id, state FROM parked_events ORDER BY parked_events.id',
   );
   return rows;
 }

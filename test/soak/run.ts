@@ -108,12 +108,21 @@ async function quiet({ say, history, signal }: Soak, stage: Stage): Promise<numb
   say(`[${clock(history.now())}] All faults are over; the rest has ${QUIET_BOUND_MS / 1_000} s.`);
   const deadline = performance.now() + QUIET_BOUND_MS;
   for (;;) {
-    const [committed, ends] = await Promise.all([stage.committed(), stage.ends()]);
-    const offsets = new Map(committed.map(({ topic, partition, offset }) => [`${topic}/${partition}`, offset]));
-    const lag = [...ends].reduce((sum, [name, end]) => sum + end - (offsets.get(name) ?? 0), 0);
-    if (lag === 0 || performance.now() > deadline) return lag;
+    // A group that is still looking for its coordinator cannot be asked yet.
+    const lag = await lagOf(stage).catch(() => undefined);
+    if (lag === 0) return 0;
+    if (performance.now() > deadline) {
+      say(`[${clock(history.now())}] ${lag ?? 'An unknown number of'} records are LEFT.`);
+      return lag ?? Infinity;
+    }
     await sleep(250, undefined, { signal });
   }
+}
+
+async function lagOf(stage: Stage): Promise<number> {
+  const [committed, ends] = await Promise.all([stage.committed(), stage.ends()]);
+  const offsets = new Map(committed.map(({ topic, partition, offset }) => [`${topic}/${partition}`, offset]));
+  return [...ends].reduce((sum, [name, end]) => sum + end - (offsets.get(name) ?? 0), 0);
 }
 
 async function findings(
