@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ParkingRoom } from '#src/parking/parking-room.js';
 import type { ParkedDelivery, PartitionParking, StoredRecord } from '#src/shared/parking.js';
-import { until } from '../../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { CONSUMER, ConsumerDouble, failing, gated, record, request, TOPIC, type ParkingKit } from './kit.js';
 
 export interface SimulationOptions {

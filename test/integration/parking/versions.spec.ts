@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { until } from '../../services/until.js';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { versions } from '../schema/own-schema.js';
 import { ConsumerDouble, failing, gated, record, request, useParking } from './kit.js';
 
