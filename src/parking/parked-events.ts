@@ -4,9 +4,9 @@ import type { EmitEvent } from '../shared/events.js';
 import { oneLine } from '../shared/one-line.js';
 import type { ParkedState } from '../shared/parking.js';
 import type { HeldKeys } from './held-keys.js';
-import { parkedEvent, type ParkedEvent } from './parked-event.js';
+import type { ParkedEvent } from './parked-event.js';
 import { chosenValues, filterValues, FITS, invalid, isParkedId, type ParkedFilter } from './parked-filter.js';
-import { historyWith, PLACE, placeOfRow, ROW, type ParkedRow, type PlacedRow } from './parked-row.js';
+import { historyWith, parkedEvent, PLACE, placeOfRow, ROW, type ParkedRow, type PlacedRow } from './parked-row.js';
 import type { ParkingTables } from './parking-tables.js';
 import type { Replays } from './replays.js';
 
@@ -34,6 +34,7 @@ SELECT ${ROW} FROM edited`;
  * Throws DATABASE_UNAVAILABLE when the database does not answer, OPTIONS_INVALID for an argument that cannot be meant.
  */
 export class ParkedEvents {
+  /** @internal Made by the module. */
   constructor(
     private readonly tables: ParkingTables,
     private readonly keys: HeldKeys,

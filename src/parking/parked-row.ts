@@ -1,44 +1,11 @@
-import type { FailedAttempt, ParkedState, ParkReason, StoredRecord } from '../shared/parking.js';
-import type { Outcome } from '../shared/delivery.js';
+import type { FailedAttempt, StoredRecord } from '../shared/parking.js';
+import type { ParkedEvent, ParkedHistoryEntry } from './parked-event.js';
 import type { EventPlace } from '../shared/events.js';
 
-/** What a parked event went through, oldest first: failed attempts, replays, edits, and why it was discarded. */
-export type ParkedHistoryEntry =
-  | { readonly at: string; readonly code: string; readonly name: string; readonly message: string }
-  | { readonly at: string; readonly by: string; readonly outcome: Outcome }
-  | { readonly at: string; readonly by: string; readonly edited: readonly ('value' | 'headers')[] }
-  | { readonly at: string; readonly by: string; readonly why: string };
-
 /** A row of parked_events as the statements of this room give it. */
-export interface ParkedRow {
-  readonly id: string;
-  readonly state: ParkedState;
-  readonly consumer: string;
-  readonly groupId: string;
-  readonly topic: string;
-  readonly partition: number;
-  readonly recordOffset: string;
-  readonly recordTimestamp: Date;
-  readonly eventId: string | null;
-  readonly recordKey: Buffer | null;
-  readonly recordValue: Buffer | null;
+export interface ParkedRow extends Omit<ParkedEvent, 'headers'> {
   readonly headerNames: readonly string[];
   readonly headerValues: readonly (Buffer | null)[];
-  readonly holdKey: Buffer | null;
-  readonly reason: ParkReason;
-  readonly errorCode: string | null;
-  readonly errorName: string | null;
-  readonly errorMessage: string | null;
-  readonly attempts: number;
-  readonly rounds: number;
-  readonly replays: number;
-  readonly history: readonly ParkedHistoryEntry[];
-  readonly editedValue: Buffer | null;
-  readonly version: number;
-  readonly dueAt: Date | null;
-  readonly firstFailedAt: Date | null;
-  readonly lastFailedAt: Date | null;
-  readonly parkedAt: Date;
 }
 
 /** The select list of a {@link ParkedRow}. */
@@ -91,4 +58,8 @@ export function placeOfRow(row: PlacedRow): EventPlace {
     eventId: row.eventId ?? undefined,
     attempt: row.attempts + 1,
   };
+}
+
+export function parkedEvent({ headerNames, headerValues, ...row }: ParkedRow): ParkedEvent {
+  return { ...row, headers: headerNames.map((name, index) => [name, headerValues[index] ?? null] as const) };
 }
