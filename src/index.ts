@@ -26,7 +26,7 @@ export { IdempotencyHealth } from './observability/idempotency-health.js';
 export { IdempotencyEvents } from './observability/idempotency-events.js';
 export type { HealthReason, HealthReport, PartitionProgress } from './shared/consumer-progress.js';
 export { ParkedEvents } from './parking/parked-events.js';
-export type { ParkedEvent } from './parking/parked-event.js';
+export type { ParkedEvent, ParkedHistoryEntry } from './parking/parked-event.js';
 export type { ParkedFilter } from './parking/parked-filter.js';
 export type { FailedAttempt, ParkedState, ParkReason } from './shared/parking.js';
 export type { EventName, EventPlace, IdempotencyEvent } from './shared/events.js';

@@ -7,6 +7,8 @@ import { failureOf } from './failure-policy.js';
 import type { RegisteredHandler } from './handler-table.js';
 import type { RecordDeliveryParts } from './record-delivery.js';
 
+const SLOT_MS = 15_000;
+
 export interface RedeliveryParts extends RecordDeliveryParts {
   readonly isPaused: (topic: string) => boolean;
 }
@@ -28,7 +30,9 @@ export class Redeliveries implements Redelivery {
     if (handler === undefined) return notNow(`no handler here is called ${parked.consumer}`);
     if (this.parts.isPaused(parked.record.topic)) return notNow(`topic ${parked.record.topic} is paused`);
     if (outage.declared !== undefined) return notNow('the database is away');
-    if (!(await slots.acquire(this.#end.signal))) return notNow('the consumer drains');
+    // A lease would end under one that waits longer, with its round counted.
+    const patience = AbortSignal.any([this.#end.signal, AbortSignal.timeout(SLOT_MS)]);
+    if (!(await slots.acquire(patience))) return notNow('no delivery slot is free, or the consumer drains');
     const { settings } = handler.profile;
     const record = ConsumedRecord.from(parked.record);
     const delivery = new DeliveryInProgress(record.view(settings.decode, jsonDepth), parked.consumer, parked.attempt);
