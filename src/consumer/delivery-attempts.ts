@@ -31,12 +31,12 @@ interface Running {
  * Runs single deliveries and watches over them:
  * - the outcome the interceptor reported counts before what Nest made of it;
  * - at its timeout a delivery is killed: its transaction ends, whatever the handler is doing;
- * - one that even then does not end is left behind, and stays visible to health until it does.
+ * - one that even then does not end, or whose handler does not, is left behind, and stays visible to health until it does.
  */
 export class DeliveryAttempts {
   /** By what they are run for: one at a time each. */
   readonly #running = new Map<object, Running>();
-  /** Left behind, with the time of their timeout. */
+  /** Left behind, with the time of their timeout: the handler, or something in front of it, has not ended. */
   readonly #abandoned = new Map<DeliveryInProgress, number>();
   readonly #watch: NodeJS.Timeout;
 
@@ -58,19 +58,16 @@ export class DeliveryAttempts {
         if (this.#running.get(on)?.delivery !== delivery) return; // left behind before: what it says now changes nothing
         this.#running.delete(on);
         clearTimeout(grace);
+        if (delivery.isHandling) this.#abandoned.set(delivery, timeoutAt);
         delivery.report(report);
         resolve(report);
       };
       const kill = (error: IdempotencyError) => {
         delivery.kill(error);
-        grace ??= setTimeout(() => {
-          this.#abandoned.set(delivery, timeoutAt);
-          end(delivery.reported ?? failed(error, delivery.isOpening));
-        }, GRACE_MS);
+        grace ??= setTimeout(() => end(delivery.reported ?? failed(error, delivery.isOpening)), GRACE_MS);
       };
       // Something in front of the handler, such as a timeout(), may give up while its transaction still runs: that has to end with it.
       const settled = (report: () => DeliveryReport) => {
-        if (this.#abandoned.delete(delivery)) return;
         if (delivery.taken && delivery.reported === undefined) kill(delivery.killed ?? gaveUp(delivery));
         else end(report());
       };
@@ -99,6 +96,7 @@ export class DeliveryAttempts {
 
   /** How many milliseconds the most overdue delivery, also one left behind, is past its handler's timeout; negative while none is. */
   overdueMs(): number {
+    for (const delivery of this.#abandoned.keys()) if (!delivery.isHandling) this.#abandoned.delete(delivery);
     const timeouts = [...[...this.#running.values()].map(({ timeoutAt }) => timeoutAt), ...this.#abandoned.values()];
     return performance.now() - Math.min(Infinity, ...timeouts);
   }
@@ -127,22 +125,33 @@ export class DeliveryAttempts {
     const request = handler.isEventHandler ? undefined : requestOf(record.message);
     const invoke = async () => {
       const payload = decodedPayload(delivery);
-      // An idempotent handler runs only once its claim is won, so its interceptor asks; any other runs now.
-      if (!handler.profile.idempotent) await delivery.beforeRun?.();
       const context = nestContext(record, payload, this.parts.nest);
       return this.parts.nest.withHooks(context, async () => {
-        const returned: unknown = await handler.callback(payload, context);
-        if (request !== undefined) return isObservable(returned) ? lastValueFrom(returned.pipe(toArray())) : [returned];
-        return isObservable(returned) ? lastValueFrom(returned, { defaultValue: undefined }) : returned;
+        const call = async () => valueOf(await handler.callback(payload, context), request !== undefined);
+        return handler.profile.idempotent ? call() : unguarded(delivery, call);
       });
     };
     if (request === undefined) return runInDelivery(delivery, invoke);
-    const values = () => Promise.race([runInDelivery(delivery, invoke) as Promise<unknown[]>, killed(delivery)]);
+    const values = () => runInDelivery(delivery, invoke) as Promise<unknown[]>;
     return this.parts.replies.answer(request, values).then(() => delivery.report({ outcome: 'processed' }));
   }
 }
 
-/** Rejects when the delivery is killed, so that a hung request gets its error reply. */
+/** An Observable's last value, or all of them for a request. */
+async function valueOf(returned: unknown, isRequest: boolean): Promise<unknown> {
+  if (isRequest) return isObservable(returned) ? lastValueFrom(returned.pipe(toArray())) : [returned];
+  return isObservable(returned) ? lastValueFrom(returned, { defaultValue: undefined }) : returned;
+}
+
+/** A handler without our interceptor: nobody else waits for the kill, or says that it runs. */
+async function unguarded<T>(delivery: DeliveryInProgress, call: () => Promise<T>): Promise<T> {
+  await delivery.beforeRun?.();
+  delivery.isHandling = true;
+  const running = call().finally(() => (delivery.isHandling = false));
+  return Promise.race([running, killed(delivery)]);
+}
+
+/** Rejects when the delivery is killed, so that its hooks end and a hung request gets its error reply. */
 function killed(delivery: DeliveryInProgress): Promise<never> {
   return new Promise((_, reject) => delivery.onKill(reject));
 }

@@ -123,8 +123,20 @@ function handled(transaction: OpenTransaction, delivery: DeliveryInProgress, nex
       transaction.destroy(error);
       reject(error);
     });
+    if (delivery.killed !== undefined) return; // while the mark was written
     let last: unknown;
-    const observer = { next: (value: unknown) => (last = value), error: reject, complete: () => resolve(last) };
+    delivery.isHandling = true;
+    const observer = {
+      next: (value: unknown) => (last = value),
+      error: (error: unknown) => {
+        delivery.isHandling = false;
+        reject(error as Error);
+      },
+      complete: () => {
+        delivery.isHandling = false;
+        resolve(last);
+      },
+    };
     transaction.within(() => next.handle().subscribe(observer));
   });
 }

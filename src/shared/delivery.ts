@@ -43,6 +43,8 @@ export class DeliveryInProgress implements Delivery {
   isOpening = false;
   /** Of a parked event: what has to go in the same transaction. */
   removal: RowRemoval | undefined;
+  /** The handler itself has been called and has not ended. */
+  isHandling = false;
   /** To be awaited once it is known that the handler runs, before it does. What it throws fails the delivery. */
   beforeRun: (() => Promise<void> | undefined) | undefined;
   #report: DeliveryReport | undefined;
