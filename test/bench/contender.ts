@@ -1,4 +1,4 @@
-import { CONTENDERS } from './contenders.js';
+import { CONTENDERS, timedEvents } from './contenders.js';
 import { Stopwatch } from './stopwatch.js';
 import type { ContenderSetup } from './workload.js';
 
@@ -10,7 +10,7 @@ process.once('message', (setup: ContenderSetup) => {
 async function run(setup: ContenderSetup): Promise<void> {
   const contender = CONTENDERS[setup.id];
   if (contender === undefined) throw new Error(`There is no contender '${setup.id}'`);
-  const watch = new Stopwatch(setup.events);
+  const watch = new Stopwatch(timedEvents(setup));
   const stop = await contender(setup, watch);
   const result = await watch.finished;
   await stop();

@@ -1,4 +1,4 @@
-import { Controller, Inject, Module } from '@nestjs/common';
+import { Controller, Inject, Module, type INestMicroservice, type Type } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import {
   Ctx,
@@ -14,6 +14,7 @@ import { TypeOrmModule, type TypeOrmModuleOptions } from '@nestjs/typeorm';
 import { Kafka, logLevel, type EachBatchPayload } from 'kafkajs';
 import { DataSource } from 'typeorm';
 import { Idempotent, IdempotencyModule, IdempotentKafkaServer } from 'nestjs-kafka-idempotency';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import type { Stopwatch } from './stopwatch.js';
 import { EFFECT, HAND_CLAIM, PARTITIONS, POOL, type BenchEvent, type ContenderSetup } from './workload.js';
 
@@ -137,6 +138,36 @@ const oursDefault: Contender = async (setup, watch) => {
       watch.handled();
     }
   }
+  const app = await oursWith(setup, Handlers);
+  return () => app.close();
+};
+
+/** The same while the first partition fails from its first record on; what is timed are the other five. */
+const oursFailing: Contender = async (setup, watch) => {
+  let isMended = false;
+  let mendedEvents = 0;
+  @Controller()
+  class Handlers {
+    constructor(@Inject(DataSource) private readonly dataSource: DataSource) {}
+
+    @EventPattern<string>(setup.topic)
+    @Idempotent({ consumer: 'bench', retry: { attempts: Infinity } })
+    async handle(@Payload() event: BenchEvent, @Ctx() context: KafkaContext) {
+      await this.dataSource.query(EFFECT, [event.id]);
+      if (context.getPartition() !== 0) watch.handled();
+      else if (isMended) mendedEvents += 1;
+      else throw new Error('not before the others');
+    }
+  }
+  const app = await oursWith(setup, Handlers);
+  return async () => {
+    isMended = true;
+    await until(() => mendedEvents >= setup.inFirst, { what: 'the first partition', timeoutMs: 60_000 });
+    await app.close();
+  };
+};
+
+async function oursWith(setup: ContenderSetup, controller: Type): Promise<INestMicroservice> {
   @Module({
     imports: [
       TypeOrmModule.forRoot(dataSourceOptions(setup)),
@@ -147,7 +178,7 @@ const oursDefault: Contender = async (setup, watch) => {
         },
       }),
     ],
-    controllers: [Handlers],
+    controllers: [controller],
   })
   class BenchModule {}
 
@@ -157,8 +188,8 @@ const oursDefault: Contender = async (setup, watch) => {
     logger: ['error', 'warn'],
   } as AsyncMicroserviceOptions & object);
   await app.listen();
-  return () => app.close();
-};
+  return app;
+}
 
 /** In the order of the table. */
 export const CONTENDERS: Record<string, Contender> = {
@@ -166,6 +197,7 @@ export const CONTENDERS: Record<string, Contender> = {
   'nest-stock-6': nestStock(PARTITIONS),
   'hand-message': handMessage,
   'ours-default': oursDefault,
+  'ours-failing': oursFailing,
 };
 
 /** What a row's ratio is taken against. */
@@ -174,4 +206,10 @@ export const AGAINST: Record<string, string | null> = {
   'nest-stock-6': 'nest-stock',
   'hand-message': 'nest-stock-6',
   'ours-default': 'hand-message',
+  'ours-failing': 'ours-default',
 };
+
+/** How many events of a run are timed. */
+export function timedEvents({ id, events, inFirst }: ContenderSetup): number {
+  return id === 'ours-failing' ? events - inFirst : events;
+}

@@ -39,6 +39,8 @@ export interface ContenderSetup {
   readonly topic: string;
   readonly group: string;
   readonly events: number;
+  /** Events in the first partition, which `ours-failing` cannot handle before the others are done. */
+  readonly inFirst: number;
 }
 
 /** What it tells at the end: the time from the end of the warm-up to the last event. */
