@@ -35,6 +35,7 @@ export class StartupChecks {
     const dataSource = findDataSource(this.modules, this.options.dataSource);
     if (dataSource.options.type !== 'postgres') throw unsuitable(this.options.dataSource, dataSource.options.type);
     this.#tellOtherDataSources(dataSource);
+    this.#tellMissingConnectTimeout(dataSource.options);
     const transactions = this.#transactions(poolSizeOf(dataSource));
     const facts = await checkSchema((sql, params) => dataSource.query(sql, params as unknown[]), {
       schema: this.options.schema ?? dataSource.options.schema,
@@ -80,6 +81,15 @@ export class StartupChecks {
     const names = over.map(({ consumer, settings }) => `${consumer} (${settings.timeoutMs} ms)`).join(', ');
     const message = `The database ends a transaction that is idle for ${idleInTransactionTimeoutMs} ms (idle_in_transaction_session_timeout), but these handlers may take longer: ${names}. Lower their timeout below it, or raise it for this role`;
     throw new IdempotencyError('OPTIONS_INVALID', message);
+  }
+
+  /** pg's own default is to wait for ever. */
+  #tellMissingConnectTimeout({ connectTimeoutMS, extra }: { connectTimeoutMS?: number; extra?: unknown }): void {
+    const { connectionTimeoutMillis } = (extra ?? {}) as { connectionTimeoutMillis?: number };
+    if ((connectTimeoutMS ?? connectionTimeoutMillis ?? 0) > 0) return;
+    this.#logger.log(
+      `DataSource '${this.options.dataSource}' has no connectTimeoutMS: a database that does not answer holds each new connection until the system gives up, minutes later. 5000 is a good value`,
+    );
   }
 
   #tellOtherDataSources(covered: DataSource): void {
