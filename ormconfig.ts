@@ -5,6 +5,7 @@ import { idempotencyEntities, idempotencyMigrations } from 'nestjs-kafka-idempot
 // The only default export here: the CLI looks for exactly one exported DataSource.
 export default new DataSource({
   type: 'postgres',
+  connectTimeoutMS: 5000,
   url: databaseUrl(),
   entities: [...idempotencyEntities],
   migrations: [...idempotencyMigrations()],

@@ -18,7 +18,6 @@ import { BROKERS } from './settings.js';
       migrations: [...idempotencyMigrations(), CreatePayments1764288000001],
       // For a sample. A real service runs its migrations once per deployment, not in every instance that starts.
       migrationsRun: true,
-      connectTimeoutMS: 5000,
     }),
     IdempotencyModule.forRoot({
       kafka: { client: { clientId: 'orders', brokers: BROKERS }, consumer: { groupId: 'payments' } },
