@@ -13,7 +13,7 @@ test('a seed gives the same choices each time, another seed others', () => {
 test('both bounds are reached, and weights count', () => {
   const random = new Random(1);
   const seen = new Set(Array.from({ length: 200 }, () => random.between(1, 3)));
-  expect([...seen].sort()).toEqual([1, 2, 3]);
+  expect([...seen].sort((a, b) => a - b)).toEqual([1, 2, 3]);
   const [rare, often] = [
     { name: 'rare', weight: 1 },
     { name: 'often', weight: 9 },
