@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import { reset } from './reset.js';
 
 /** `toServer`: what the client says; `toClient`: what it hears. */
 export type Direction = 'toServer' | 'toClient';
@@ -112,7 +113,7 @@ export class FaultyPipe {
 
   private passEnd(): void {
     if (this.ending === 'fin') this.target.end();
-    if (this.ending === 'reset') this.target.resetAndDestroy();
+    if (this.ending === 'reset') reset(this.target);
   }
 
   private handOn(head: { bytes: Buffer }): void {

@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import { FaultyPipe, type NetworkConditions } from './faulty-pipe.js';
+import { reset } from './reset.js';
 
 /** Cuts a byte stream into whole messages, however its chunks fall. */
 export interface Framer<Message> {
@@ -27,7 +28,7 @@ export abstract class ProxiedConnection {
   cut(): void {
     this.toServer.stop();
     this.toClient.stop();
-    this.client.resetAndDestroy();
+    reset(this.client);
     this.server.destroy();
   }
 

@@ -16,8 +16,8 @@ const ILLEGAL_GENERATION = 22;
 
 /** Brokers that die, stand still or lose their leaderships, and the networks in front of them. */
 export const BROKER_FAULTS: readonly Fault[] = [
-  { kind: 'broker-kill', weight: 3, plan: kill },
-  { kind: 'broker-freeze', weight: 2, plan: freeze },
+  { kind: 'broker-kill', weight: 2, plan: kill },
+  { kind: 'broker-freeze', weight: 1, plan: freeze },
   { kind: 'broker-stop', weight: 1, plan: stop },
   { kind: 'brokers-down', weight: 1, longOnly: true, plan: allDown },
   { kind: 'leader-moves', weight: 3, plan: leaderMoves },

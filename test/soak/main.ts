@@ -46,7 +46,6 @@ async function soak({ minutes, seed, only, json }: RunArguments): Promise<number
   say(`Seed ${seed}, ${minutes} min. History: ${history.folder}`);
   try {
     const facts = await runSoak({ seed, minutes, only, history, say, signal: end.signal });
-    await history.keep(facts);
     return tell(facts, json);
   } catch (error) {
     if (end.signal.aborted) return 130;

@@ -63,7 +63,9 @@ export async function runSoak(soak: Soak): Promise<Facts> {
     const lag = await quiet(soak, stage);
     await watcher.stop();
     lost.push(...(await workers.stop()).filter((how) => how !== 'exit code 0' && how !== 'SIGTERM'));
-    return await findings(soak, { stage, workers, producers, watcher, orchestrator, lost, lag });
+    const facts = await findings(soak, { stage, workers, producers, watcher, orchestrator, lost, lag });
+    await history.keep(facts); // before all is closed: whatever goes wrong there, it can be judged
+    return facts;
   } finally {
     await workers.kill();
     await Promise.allSettled([watcher.stop(), ...[...producers.values()].map((producer) => producer.stop())]);

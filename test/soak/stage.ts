@@ -18,6 +18,7 @@ CREATE TABLE balances (consumer text, key text, amount bigint NOT NULL, PRIMARY 
 
 const GROUP = 'soak';
 const ADMIN_TRIES = 3;
+const ADMIN_PATIENCE_MS = 15_000;
 
 /** The services of a run, the proxies in front of them, and the ways past those for the run itself. */
 export class Stage {
@@ -84,12 +85,11 @@ export class Stage {
     for (let tries = 1; ; tries++) {
       const admin = this.client('soak-admin').admin();
       try {
-        await admin.connect();
-        return await use(admin);
+        return await inTime(admin.connect().then(() => use(admin)));
       } catch (error) {
         if (tries === ADMIN_TRIES) throw error;
       } finally {
-        await admin.disconnect();
+        await inTime(admin.disconnect()).catch(() => undefined); // it has done what it was for, or is given up
       }
     }
   }
@@ -123,10 +123,11 @@ export class Stage {
     await Promise.all([postgres.start(), kafka.kafka.start()]);
   }
 
+  /** The services first: with them the connections through the proxies end. */
   async close(): Promise<void> {
     await this.database.end().catch(() => undefined); // its server may be down
-    await Promise.all([this.postgresProxy.close(), ...this.kafka.proxies.map((proxy) => proxy.close())]);
     await this.runFolder.close();
+    await Promise.all([this.postgresProxy.close(), ...this.kafka.proxies.map((proxy) => proxy.close())]);
   }
 
   async #createTopics(): Promise<void> {
@@ -163,3 +164,15 @@ const BROKER_SETTINGS = {
   'leader.imbalance.check.interval.seconds': 2,
   'leader.imbalance.per.broker.percentage': 0,
 };
+
+/** kafkajs may wait for ever for a broker that went away at the wrong moment. */
+async function inTime<T>(work: Promise<T>): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(
+      () => reject(new Error(`Kafka did not answer within ${ADMIN_PATIENCE_MS} ms.`)),
+      ADMIN_PATIENCE_MS,
+    );
+  });
+  return Promise.race([work, late]).finally(() => clearTimeout(timer));
+}

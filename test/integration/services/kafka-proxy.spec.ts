@@ -156,7 +156,8 @@ describe('a commit answered with an error', () => {
     onTestFinished(() => consumer.disconnect());
     await consumer.connect();
     await consumer.subscribe({ topics: [topic], fromBeginning: true });
-    const ready = new Promise<void>((resolve) => consumer.on(consumer.events.GROUP_JOIN, () => resolve()));
+    // Before its first fetch kafkajs resolves a commit without sending it.
+    const ready = new Promise<void>((resolve) => consumer.on(consumer.events.FETCH, () => resolve()));
     await consumer.run({ autoCommit: false, eachMessage: () => Promise.resolve() });
     await ready;
   }
