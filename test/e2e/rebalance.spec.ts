@@ -1,56 +1,17 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { until } from 'nestjs-kafka-idempotency/testing';
-import { eventHandler, Gate, writeEffect, type TestEvent } from './kit/handlers.js';
+import { eventHandler, Gate, writeEffect } from './kit/handlers.js';
 import { testService, testWorker, testWorld } from './kit/in-test.js';
-import type { RunningService } from './kit/service.js';
-import type { World } from './kit/world.js';
+import {
+  expectOnceInOrder,
+  numberedHandler,
+  sendNumbered,
+  startsOnLostPartitions,
+  type Numbered,
+} from './kit/numbered.js';
 
 const SHORT_SESSION = { sessionTimeout: 1500, heartbeatInterval: 300 };
-
-interface Numbered extends TestEvent {
-  readonly partition: number;
-  readonly seq: number;
-}
-
-/** Events `partition-seq`, ascending in each partition. */
-async function sendNumbered(world: World, topic: string, partitions: number, each: number): Promise<void> {
-  for (let partition = 0; partition < partitions; partition += 1) {
-    const events = Array.from({ length: each }, (_, seq) => ({
-      id: `${partition}-${seq}`,
-      partition,
-      payload: { partition, seq },
-    }));
-    await world.send(topic, ...events);
-  }
-}
-
-function numberedHandler(topic: string, ms: number) {
-  return eventHandler<Numbered>(topic, async ({ id, partition, seq }, { dataSource }) => {
-    await dataSource.query('INSERT INTO effects (event_id, key, seq) VALUES ($1, $2, $3)', [id, partition, seq]);
-    await sleep(ms);
-  });
-}
-
-async function expectOnceInOrder(world: World, partitions: number, each: number): Promise<void> {
-  const rows = await world.db.query<{ key: string; seq: number }[]>('SELECT key, seq FROM effects ORDER BY id');
-  for (let partition = 0; partition < partitions; partition += 1) {
-    const seqs = rows.filter(({ key }) => key === String(partition)).map(({ seq }) => seq);
-    expect(seqs, `partition ${partition}`).toEqual(Array.from({ length: each }, (_, seq) => seq));
-  }
-}
-
-/** Records that a service began on a partition it knew it had lost. */
-function startsOnLostPartitions({ events }: RunningService): string[] {
-  const lost = new Set<number>();
-  const starts: string[] = [];
-  for (const event of events) {
-    if (event.name === 'revoked') event.partitions.forEach(({ partition }) => lost.add(partition));
-    if (event.name === 'assigned') event.partitions.forEach(({ partition }) => lost.delete(partition));
-    if (event.name === 'received' && lost.has(event.partition)) starts.push(`${event.partition}@${event.offset}`);
-  }
-  return starts;
-}
 
 test('B06 a handler much longer than the session runs once, and its member stays in the group', async () => {
   const world = await testWorld();

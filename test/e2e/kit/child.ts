@@ -17,8 +17,12 @@ export interface WorkerPlan {
   readonly retryDelayMs?: number;
   /** How long the handler lives on after it has written. */
   readonly handlerMs?: number;
+  /** Events whose handler keeps the event loop busy for so long, when it has written. */
+  readonly blocking?: { readonly id: string; readonly ms: number };
   /** Events carry `partition` and `seq`, which are written too. */
   readonly numbered?: boolean;
+  /** It tells 20 times a second how many bytes lie in buffers, and how many records wait. */
+  readonly tellsMemory?: boolean;
   /** Events whose handler writes once more when it has ended, and leaves the rejection to nobody. */
   readonly late?: readonly string[];
 }
@@ -33,7 +37,8 @@ export interface Failpoint {
 /** What it tells its parent: each handler call, and each event of the package. */
 export type WorkerReport =
   | { readonly kind: 'call'; readonly eventId: string; readonly attempt: number | undefined }
-  | { readonly kind: 'event'; readonly name: EventName; readonly offset: string | undefined };
+  | { readonly kind: 'event'; readonly name: EventName; readonly offset: string | undefined }
+  | { readonly kind: 'memory'; readonly buffers: number; readonly buffered: number };
 
 const REPORTED: readonly EventName[] = [
   'received',
@@ -59,7 +64,7 @@ async function run(plan: WorkerPlan): Promise<void> {
     on(failpoint.at, (event) => {
       if (offsetsOf(event).includes(failpoint.offset)) process.kill(process.pid, failpoint.signal ?? 'SIGKILL');
     });
-  const { app } = await startService(plan.place, {
+  const { app, server } = await startService(plan.place, {
     controllers: [eventHandler(plan.topic, (event, tools) => handle(plan, event, tools))],
     options: {
       claimTimeout: 300,
@@ -68,6 +73,11 @@ async function run(plan: WorkerPlan): Promise<void> {
     },
   });
   app.enableShutdownHooks();
+  if (plan.tellsMemory)
+    setInterval(() => {
+      const buffered = server.health().partitions.reduce((sum, partition) => sum + partition.buffered, 0);
+      tell({ kind: 'memory', buffers: process.memoryUsage().arrayBuffers, buffered });
+    }, 50);
 }
 
 async function handle(plan: WorkerPlan, event: TestEvent, tools: Tools): Promise<void> {
@@ -78,9 +88,15 @@ async function handle(plan: WorkerPlan, event: TestEvent, tools: Tools): Promise
     await tools.dataSource.query('INSERT INTO effects (event_id, key, seq) VALUES ($1, $2, $3)', [id, partition, seq]);
   } else await writeEffect(tools, id);
   if (plan.handlerMs !== undefined) await sleep(plan.handlerMs);
+  if (plan.blocking?.id === id) block(plan.blocking.ms);
   if (plan.deadly?.includes(id)) process.kill(process.pid, 'SIGKILL');
   if (plan.failing?.includes(id)) throw new Error(`no luck with ${id}`);
   if (plan.late?.includes(id)) setTimeout(() => void writeEffect(tools, `${id}, late`), 50);
+}
+
+function block(ms: number): void {
+  const until = performance.now() + ms;
+  while (performance.now() < until);
 }
 
 function on(name: EventName, then: (event: IdempotencyEvent) => void): void {

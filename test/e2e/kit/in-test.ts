@@ -19,8 +19,8 @@ export async function testService(place: Place, options: ServiceOptions): Promis
   return service;
 }
 
-export function testWorker(place: Place, plan: ConstructorParameters<typeof Worker>[1]): Worker {
-  const worker = new Worker(place, plan);
+export function testWorker(place: Place, plan: ConstructorParameters<typeof Worker>[1], execArgv?: string[]): Worker {
+  const worker = new Worker(place, plan, execArgv);
   onTestFinished(() => worker.kill());
   return worker;
 }

@@ -5,7 +5,7 @@ export interface LogLine {
   readonly text: string;
 }
 
-/** A logger for an application under test that keeps what it is told. */
+/** A logger for an application under test that keeps what it is told, and shows it if TEST_LOG is set. */
 export class KeptLog implements LoggerService {
   readonly lines: LogLine[] = [];
 
@@ -26,6 +26,8 @@ export class KeptLog implements LoggerService {
   }
 
   #keep(level: LogLine['level'], message: unknown): void {
-    this.lines.push({ level, text: message instanceof Error ? message.message : String(message) });
+    const text = message instanceof Error ? message.message : String(message);
+    this.lines.push({ level, text });
+    if (process.env['TEST_LOG']) process.stderr.write(`${new Date().toISOString()} ${level} ${text}\n`);
   }
 }

@@ -14,9 +14,14 @@ export class Worker {
   #stderr = '';
   #exit: { code: number | null; signal: NodeJS.Signals | null } | undefined;
 
-  constructor({ schema, group, brokers, databaseUrl }: Place, plan: Omit<WorkerPlan, 'place'>) {
+  /** `execArgv`: Node's own arguments. */
+  constructor(
+    { schema, group, brokers, databaseUrl }: Place,
+    plan: Omit<WorkerPlan, 'place'>,
+    execArgv: string[] = [],
+  ) {
     const whole: WorkerPlan = { ...plan, place: { schema, group, brokers, databaseUrl } };
-    this.#child = fork(CHILD, [JSON.stringify(whole)], { stdio: ['ignore', 'inherit', 'pipe', 'ipc'], execArgv: [] });
+    this.#child = fork(CHILD, [JSON.stringify(whole)], { stdio: ['ignore', 'inherit', 'pipe', 'ipc'], execArgv });
     this.#child.on('message', (report) => this.#reports.push(report as WorkerReport));
     this.#child.stderr?.setEncoding('utf8').on('data', (text: string) => {
       this.#stderr += text;
@@ -34,6 +39,19 @@ export class Worker {
   /** Offsets of the package's events of that name, in their order. */
   offsetsOf(name: EventName): (string | undefined)[] {
     return this.#reports.flatMap((report) => (report.kind === 'event' && report.name === name ? [report.offset] : []));
+  }
+
+  /** The most bytes in buffers, and the most records waiting, that it has told. */
+  get peak(): { buffers: number; buffered: number } {
+    const told = this.#reports.flatMap((report) => (report.kind === 'memory' ? [report] : []));
+    return {
+      buffers: Math.max(0, ...told.map(({ buffers }) => buffers)),
+      buffered: Math.max(0, ...told.map(({ buffered }) => buffered)),
+    };
+  }
+
+  get isRunning(): boolean {
+    return this.#exit === undefined;
   }
 
   get stderr(): string {

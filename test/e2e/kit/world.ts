@@ -4,6 +4,12 @@ import { DataSource } from 'typeorm';
 import { idempotencyEntities, idempotencyMigrations } from 'nestjs-kafka-idempotency/schema';
 import { until } from 'nestjs-kafka-idempotency/testing';
 
+export interface TopicSettings {
+  readonly replicas?: number;
+  /** Topic settings of Kafka, such as `{ 'cleanup.policy': 'compact' }`. */
+  readonly config?: Readonly<Record<string, string>>;
+}
+
 /** What a test needs of the two services, all its own: topics, a group, a database schema with our table and an `effects` table. */
 export class World {
   readonly schema: string;
@@ -56,9 +62,9 @@ export class World {
     return new World(brokers, databaseUrl, kafka, admin, producer, db, name);
   }
 
-  async topic(partitions = 1, suffix = ''): Promise<string> {
+  async topic(partitions = 1, suffix = '', settings?: TopicSettings): Promise<string> {
     const topic = this.topicName(suffix);
-    await this.createTopic(topic, partitions);
+    await this.createTopic(topic, partitions, settings);
     return topic;
   }
 
@@ -67,9 +73,10 @@ export class World {
     return `${this.group}.${this.#topics.length}${suffix}`;
   }
 
-  async createTopic(topic: string, partitions = 1): Promise<void> {
+  async createTopic(topic: string, partitions = 1, { replicas = 1, config = {} }: TopicSettings = {}): Promise<void> {
+    const configEntries = Object.entries(config).map(([name, value]) => ({ name, value }));
     await this.admin.createTopics({
-      topics: [{ topic, numPartitions: partitions, replicationFactor: 1 }],
+      topics: [{ topic, numPartitions: partitions, replicationFactor: replicas, configEntries }],
       waitForLeaders: false,
     });
     // A broker answers "does not host this topic-partition" until it has heard of the topic itself.
@@ -128,6 +135,25 @@ export class World {
       what: `${topic}[${partition}] committed at ${offset}`,
       timeoutMs: 30_000,
     });
+  }
+
+  /** Until the group stands at the end of every partition's log. */
+  async untilAtEnd(topic: string, timeoutMs = 30_000): Promise<void> {
+    await until(() => this.#isAtEnd(topic), { what: `the group at the end of ${topic}`, timeoutMs, intervalMs: 250 });
+  }
+
+  /** By a client of its own: one that lives on asks the leaders of before. */
+  async #isAtEnd(topic: string): Promise<boolean> {
+    const admin = this.kafka.admin();
+    await admin.connect();
+    try {
+      const ends = await admin.fetchTopicOffsets(topic);
+      const [found] = await admin.fetchOffsets({ groupId: this.group, topics: [topic] });
+      const committed = new Map(found?.partitions.map(({ partition, offset }) => [partition, offset]));
+      return ends.every(({ partition, high }) => committed.get(partition) === high);
+    } finally {
+      await admin.disconnect();
+    }
   }
 
   async untilEffects(count: number, handler?: string): Promise<string[]> {

@@ -1,0 +1,161 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Kafka, logLevel, type Admin } from 'kafkajs';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import { until } from 'nestjs-kafka-idempotency/testing';
+import { startEmbeddedKafka, type EmbeddedKafka } from '../services/embedded-kafka.js';
+import { Flow } from './kit/flow.js';
+import { testService, testWorld } from './kit/in-test.js';
+import { KeptLog } from './kit/log.js';
+import { expectOnceInOrder, numberedHandler, startsOnLostPartitions } from './kit/numbered.js';
+import { parkedRows } from './kit/parked.js';
+import type { RunningService } from './kit/service.js';
+import type { World } from './kit/world.js';
+
+// Their leaders are moved and they are killed here, so the three are these tests' own.
+let kafka: EmbeddedKafka;
+beforeAll(async () => {
+  kafka = await startEmbeddedKafka({ brokers: 3 });
+});
+afterAll(() => kafka.close());
+
+const PARTITIONS = 6;
+
+test('moved leaders with a backlog in the lanes: every acknowledged record is handled once and in order, while a member comes and goes', async () => {
+  const world = await testWorld({ brokers: kafka.brokers });
+  const topic = await world.topic(PARTITIONS);
+  const service = () =>
+    testService(world, {
+      controllers: [numberedHandler(topic, 10)],
+      options: { kafka: { consumer: { groupId: world.group, sessionTimeout: 3000, heartbeatInterval: 300 } } },
+    });
+  const members = [await service()];
+  const handled = () => members.reduce((sum, member) => sum + member.named('processed').length, 0);
+  const flow = testFlow(topic, (acknowledged) => acknowledged * PARTITIONS - handled() < 1500);
+  const backlog = () => flow.acknowledged * PARTITIONS - handled();
+  await until(() => handled() > 0 && backlog() > 1000, { what: 'a backlog in the lanes', timeoutMs: 30_000 });
+
+  const comings = { over: false };
+  const guest = (async () => {
+    while (!comings.over) {
+      const member = await service();
+      members.push(member);
+      await sleep(4000);
+      await member.close();
+      await sleep(2000);
+    }
+  })();
+  const leaderOf = (partition: number, round: number) => 1 + ((partition + round) % 3);
+  for (let move = 0; move < 18; move += 1) {
+    const partition = move % PARTITIONS;
+    const target = leaderOf(partition, Math.floor(move / PARTITIONS) + 1);
+    await moveLeader(topic, partition, target);
+    expect(backlog(), 'the backlog').toBeGreaterThan(100);
+    await sleep(1500); // the pace of the moves
+  }
+  comings.over = true;
+  await guest;
+  const each = await flow.stop();
+  await world.untilAtEnd(topic, 90_000);
+  await expectOnceInOrder(world, PARTITIONS, each);
+  expect(members.flatMap(startsOnLostPartitions)).toEqual([]);
+  expect(members.flatMap((member) => member.named('gap'))).toEqual([]);
+  expect(await parkedRows(world)).toEqual([]);
+}, 300_000);
+
+test('F15 each broker of three killed in turn, the coordinator first: progress within 30 s, no crash loop, every acknowledged record once and in order', async () => {
+  const world = await testWorld({ brokers: kafka.brokers });
+  const topic = await world.topic(PARTITIONS, '', { replicas: 3, config: { 'min.insync.replicas': '2' } });
+  const log = new KeptLog();
+  const service = await testService(world, {
+    controllers: [numberedHandler(topic, 5)],
+    logger: log,
+    options: { kafka: { consumer: { groupId: world.group, sessionTimeout: 3000, heartbeatInterval: 300 } } },
+  });
+  const handled = () => service.named('processed').length;
+  const flow = testFlow(topic, (acknowledged) => acknowledged * PARTITIONS - handled() < 400);
+  await until(() => handled() > 200, { what: 'the work to be under way', timeoutMs: 30_000 });
+
+  const first = await coordinatorOf(world);
+  for (const id of [first, ...[1, 2, 3].filter((other) => other !== first)]) {
+    log.log(`node ${id} is killed`);
+    await kafka.node(id).kill();
+    const killedAt = performance.now();
+    const before = flow.acknowledged;
+    await until(() => handledOfAll(service, before), {
+      what: `every partition to go on after the kill of node ${id}`,
+      timeoutMs: 45_000,
+    });
+    const seconds = (performance.now() - killedAt) / 1000;
+    log.log(`every partition goes on ${seconds.toFixed(1)} s after the kill of node ${id}`);
+    expect(seconds, `after the kill of node ${id}`).toBeLessThan(30);
+    await kafka.node(id).start();
+    await until(() => isInSync(topic), { what: 'all replicas to be in sync', timeoutMs: 30_000 });
+  }
+  const each = await flow.stop();
+  await world.untilAtEnd(topic, 90_000);
+  await expectOnceInOrder(world, PARTITIONS, each);
+  expect(log.with('CONSUMER_CRASHED').length).toBeLessThanOrEqual(6);
+  expect(await parkedRows(world)).toEqual([]);
+  expect(service.server.health()).toMatchObject({ live: true, ready: true });
+}, 300_000);
+
+function testFlow(topic: string, wanted: (acknowledged: number) => boolean): Flow {
+  const flow = new Flow({ kafka: client, topic, partitions: PARTITIONS, batch: 20, wanted });
+  onTestFinished(async () => void (await flow.stop()));
+  return flow;
+}
+
+function client(): Kafka {
+  const retry = { initialRetryTime: 100, maxRetryTime: 1000 };
+  return new Kafka({ brokers: kafka.brokers, logLevel: logLevel.NOTHING, requestTimeout: 5000, retry });
+}
+
+/** With a fresh client: one that lives on asks the leaders and the coordinator of before. */
+async function withAdmin<T>(use: (admin: Admin) => Promise<T>): Promise<T> {
+  const admin = client().admin();
+  await admin.connect();
+  try {
+    return await use(admin);
+  } finally {
+    await admin.disconnect();
+  }
+}
+
+async function moveLeader(topic: string, partition: number, target: number): Promise<void> {
+  await withAdmin((admin) =>
+    admin.alterPartitionReassignments({
+      topics: [{ topic, partitionAssignment: [{ partition, replicas: [target] }] }],
+    }),
+  );
+  await until(async () => (await leadersOf(topic)).get(partition) === target, {
+    what: `node ${target} to lead ${topic}[${partition}]`,
+    timeoutMs: 30_000,
+    intervalMs: 100,
+  });
+}
+
+async function leadersOf(topic: string): Promise<Map<number, number>> {
+  const { topics } = await withAdmin((admin) => admin.fetchTopicMetadata({ topics: [topic] }));
+  return new Map(topics[0]?.partitions.map(({ partitionId, leader }) => [partitionId, leader]));
+}
+
+async function isInSync(topic: string): Promise<boolean> {
+  const { topics } = await withAdmin((admin) => admin.fetchTopicMetadata({ topics: [topic, '__consumer_offsets'] }));
+  return topics.every(({ partitions }) => partitions.every(({ isr }) => isr.length === 3));
+}
+
+/** Kafka keeps a group's offsets in the partition that its name's hash, as Java makes it, names. */
+async function coordinatorOf({ group }: World): Promise<number> {
+  const leaders = await leadersOf('__consumer_offsets');
+  let hash = 0;
+  for (const char of group) hash = (Math.imul(hash, 31) + char.charCodeAt(0)) | 0;
+  return leaders.get((hash & 0x7fffffff) % leaders.size)!;
+}
+
+/** A record of each partition that was acknowledged after the first `from` has been handled. */
+function handledOfAll(service: RunningService, from: number): boolean {
+  const reached = new Set<number>();
+  for (const { partition, eventId } of service.named('processed'))
+    if (Number(eventId?.split('-')[1]) >= from) reached.add(partition);
+  return reached.size === PARTITIONS;
+}
