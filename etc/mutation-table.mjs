@@ -5,7 +5,7 @@ export const MUTATIONS = [
     name: 'claim',
     file: 'src/handler/idempotency.interceptor.ts',
     find: `if (transaction.claimed.length === 0) return await this.#skip(transaction, delivery);`,
-    replace: ``,
+    replace: `if (transaction.claimed.length < 0) return await this.#skip(transaction, delivery);`,
     without: 'a duplicate claim skips the handler',
     project: 'services',
     tests: ['build/test/e2e/crash.spec.js'],

@@ -196,7 +196,10 @@ function cut(random: Random, { stage }: Arena): PlannedFault {
     counts: 1,
     boundMs: BOUND_MS,
     async inject() {
-      await Promise.race([proxy.cutAfter(bytes, direction).hit, sleep(3_000)]);
+      const armed = proxy.cutAfter(bytes, direction);
+      const first = await Promise.race([armed.hit.then(() => 'hit'), sleep(3_000, 'too little was sent')]);
+      armed.disarm();
+      return { counts: first === 'hit' ? 1 : 0 };
     },
   };
 }

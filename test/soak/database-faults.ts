@@ -129,12 +129,15 @@ function loseCommitAnswers(random: Random, { stage }: Arena): PlannedFault {
     counts: steps.length,
     boundMs: BOUND_MS,
     async inject() {
+      let counts = 0;
       for (const isDone of steps) {
         const { postgresProxy } = stage;
         const fault = isDone ? postgresProxy.swallowCommitReply() : postgresProxy.cutBeforeCommit();
         await until(() => fault.hits > 0, { what: 'a COMMIT', timeoutMs: 5_000 }).catch(() => undefined);
         fault.disarm();
+        counts += fault.hits;
       }
+      return { counts };
     },
   };
 }

@@ -38,6 +38,8 @@ export interface PlannedFault {
 export interface Struck {
   /** Who is concerned, as `topic/partition`. Default all. */
   readonly partitions?: readonly string[];
+  /** How many faults it was in truth. Default as planned. */
+  readonly counts?: number;
   /** When recovery began, by `performance.now()`. Default the end of `inject`. */
   readonly since?: number;
 }

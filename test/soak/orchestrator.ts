@@ -3,7 +3,7 @@ import { BROKER_FAULTS } from './broker-faults.js';
 import { clock } from './checker.js';
 import { DATABASE_FAULTS } from './database-faults.js';
 import type { Recovery } from './facts.js';
-import { seconds, type Arena, type Fault, type PlannedFault } from './fault.js';
+import { seconds, type Arena, type Fault, type PlannedFault, type Struck } from './fault.js';
 import type { History } from './history.js';
 import type { Random } from './random.js';
 import type { Watcher } from './watcher.js';
@@ -46,8 +46,8 @@ export class Orchestrator {
   async #inject(kind: string, fault: PlannedFault, signal: AbortSignal): Promise<void> {
     const at = this.history.now();
     this.history.note('fault', { fault: kind, what: fault.what });
-    const struck = (await fault.inject()) ?? {};
-    this.faults += fault.counts;
+    const struck: Struck = (await fault.inject()) ?? {};
+    this.faults += struck.counts ?? fault.counts;
     this.byKind[kind] = (this.byKind[kind] ?? 0) + 1;
     const partitions = struck.partitions?.length ? struck.partitions : ALL_PARTITIONS;
     let ms = await this.#recovered(struck.since ?? performance.now(), partitions, fault.boundMs, signal);
