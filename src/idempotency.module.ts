@@ -57,6 +57,8 @@ export class IdempotencyModule implements OnModuleInit, OnApplicationBootstrap, 
     @Inject(TransactionScope) private readonly scope: TransactionScope,
     @Inject(ParkingRoom) private readonly parking: ParkingRoom,
     @Inject(DeadLetterTopic) private readonly deadLetters: DeadLetterTopic | undefined,
+    @Inject(Inbox) private readonly inbox: Inbox,
+    @Inject(HandlerCatalogue) private readonly handlers: HandlerCatalogue,
   ) {}
 
   /** Throws OPTIONS_INVALID with everything that is wrong, each with its path and remedy. */
@@ -82,7 +84,12 @@ export class IdempotencyModule implements OnModuleInit, OnApplicationBootstrap, 
 
   onApplicationBootstrap(): void {
     this.checks.transport(this.server.handlerCount);
-    this.server.begin({ transactions: this.#transactions, barrier: () => this.scope.barrier() });
+    const consumers = this.handlers.idempotent.map(({ consumer }) => consumer);
+    this.server.begin({
+      transactions: this.#transactions,
+      barrier: () => this.scope.barrier(),
+      handledBefore: (topics) => this.inbox.handledBefore(consumers, topics),
+    });
     this.parking.start(this.server);
   }
 
@@ -99,6 +106,12 @@ export class IdempotencyModule implements OnModuleInit, OnApplicationBootstrap, 
 function checkedOptions(options: IdempotencyOptions): ResolvedOptions {
   checkOptions(options);
   return resolveOptions(options);
+}
+
+/** Our own statements: on a connection of the pool, whatever transaction the caller is in. */
+function queryOutside(scope: TransactionScope, modules: ModuleRef, dataSource: string) {
+  return (sql: string, values: readonly unknown[]): Promise<unknown[]> =>
+    scope.escape(() => findDataSource(modules, dataSource).query<unknown[]>(sql, [...values]));
 }
 
 /** The parking room, and the dead-letter topic beside it. */
@@ -127,7 +140,7 @@ const parkingProviders: Provider[] = [
       return new ParkingRoom({
         ...parking,
         groupId: kafka.groupId,
-        query: (sql, values) => scope.escape(() => findDataSource(modules, dataSource).query<unknown[]>(sql, values)),
+        query: queryOutside(scope, modules, dataSource),
         emit,
         log: (message) => logger.warn(message),
         deadLetters: publisher && { publisher, stack: deadLetters?.stack ?? false },
@@ -158,8 +171,9 @@ function dynamicModule(options: Provider[], imports: NonNullable<ModuleMetadata[
       },
       {
         provide: Inbox,
-        inject: [RESOLVED_OPTIONS],
-        useFactory: ({ claimTimeoutMs }: ResolvedOptions) => new Inbox(claimTimeoutMs),
+        inject: [RESOLVED_OPTIONS, TransactionScope, ModuleRef],
+        useFactory: ({ claimTimeoutMs, dataSource }: ResolvedOptions, scope: TransactionScope, modules: ModuleRef) =>
+          new Inbox(claimTimeoutMs, queryOutside(scope, modules, dataSource)),
       },
       ...parkingProviders,
       StartupChecks,

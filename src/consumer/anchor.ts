@@ -38,12 +38,16 @@ export function anchorOf(facts: AnchorFacts): Anchor {
   if (lane !== undefined && isSameMember && committed !== undefined && committed === lane.committed) {
     if (bounds.low <= lane.committable && lane.next <= bounds.high) return { kind: 'keep' };
   }
+  if (committed === RESET && lane !== undefined && isSameMember)
+    return inRange(lane.committable, bounds, facts.offsetOutOfRange); // the client wrote over what this lane had written
   if (committed !== undefined) return inRange(committed, bounds, facts.offsetOutOfRange);
   if (lane?.committed !== undefined) return inRange(NOWHERE, bounds, 'earliest', lane.committed); // the group's offsets were deleted under us
   return { kind: 'open', first: facts.fromBeginning ? bounds.low : bounds.high, gap: undefined };
 }
 
 const NOWHERE = -1n;
+/** What kafkajs writes over an offset that is out of range. */
+const RESET = -2n;
 
 /** `offset` if its records can still be there, else what the policy says. `from`: what a gap is told to begin with. */
 export function inRange(

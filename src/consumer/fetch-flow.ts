@@ -11,7 +11,7 @@ export interface FetchFlowParts {
   readonly isPaused: (topic: string) => boolean;
   /** Our own dead-letter topic: there alone `dead-letter-*` headers are what they say. */
   readonly deadLetterTopic: string | undefined;
-  /** The lane's position is not in the log any more, or so it seems. */
+  /** The lane's position is not in the log any more, or so it seems. Told once; nothing of it is fetched until {@link FetchFlow.restart}. */
   readonly lostPosition: (lane: Lane) => void;
 }
 
@@ -28,6 +28,7 @@ export class FetchFlow {
   readonly #logger = new Logger('IdempotentKafkaServer');
   readonly #doubted = new Map<string, string>();
   readonly #refusals = new Map<string, number>();
+  readonly #lost = new Set<string>();
 
   constructor(private readonly parts: FetchFlowParts) {}
 
@@ -55,7 +56,7 @@ export class FetchFlow {
     const span = `${begins}-${batch.lastOffset} at ${lane.ledger.next}`;
     if (begins !== lane.ledger.next && this.#doubted.get(key) !== span) {
       this.#doubted.set(key, span);
-      this.seek(lane);
+      this.#seek(lane);
       return false;
     }
     this.#doubted.delete(key);
@@ -82,14 +83,25 @@ export class FetchFlow {
     this.parts.client.pause([lane]);
   }
 
-  seek(lane: Lane): void {
-    this.parts.client.seek({ topic: lane.topic, partition: lane.partition, offset: lane.ledger.next });
+  /** Begins anew at the lane's position, once it is resumed. */
+  restart(lane: Lane): void {
+    this.forget(lane);
+    this.#seek(lane);
+  }
+
+  /** Whether nobody knows yet where the lane is to go on. */
+  isLost(lane: Lane): boolean {
+    return this.#lost.has(partitionKey(lane));
   }
 
   /** Fetches again what has room and is neither stopped nor paused by the user. */
   resume(lanes: readonly Lane[]): void {
     const wanted = lanes.filter(
-      (lane) => !lane.isBlocked && !this.parts.isPaused(lane.topic) && (!lane.full || this.#hasRoom(lane)),
+      (lane) =>
+        !lane.isBlocked &&
+        !this.isLost(lane) &&
+        !this.parts.isPaused(lane.topic) &&
+        (!lane.full || this.#hasRoom(lane)),
     );
     for (const lane of wanted) lane.full = false;
     if (wanted.length > 0) this.parts.client.resume(wanted);
@@ -100,15 +112,26 @@ export class FetchFlow {
     const key = partitionKey(lane);
     this.#refusals.delete(key);
     this.#doubted.delete(key);
+    this.#lost.delete(key);
   }
 
-  /** Once is a fetch that was under way over a join; again and again means that the offset is gone. */
+  #seek(lane: Lane): void {
+    this.parts.client.seek({ topic: lane.topic, partition: lane.partition, offset: lane.ledger.next });
+  }
+
+  /**
+   * Once is a fetch that was under way over a join; again and again means that the offset is gone. Then kafkajs would write over the group's offset with
+   * each further fetch, as fast as the broker answers, so there is none.
+   */
   #refuse(lane: Lane): void {
     const key = partitionKey(lane);
     const refusals = (this.#refusals.get(key) ?? 0) + 1;
     this.#refusals.set(key, refusals);
-    this.seek(lane);
-    if (refusals % DOUBTFUL === 0) this.parts.lostPosition(lane);
+    this.#seek(lane);
+    if (refusals < DOUBTFUL) return;
+    this.#lost.add(key);
+    this.parts.client.pause([lane]);
+    this.parts.lostPosition(lane);
   }
 
   #hasRoom(lane: Lane): boolean {

@@ -22,6 +22,7 @@ import { EMIT_EVENT, HANDLER_PROFILES, PARKING, RESOLVED_OPTIONS } from '../shar
 import { Consuming } from './consuming.js';
 import { consumerHealth } from './consumer-health.js';
 import { DeliveryAttempts } from './delivery-attempts.js';
+import type { HandledBefore } from './missing-offsets.js';
 import { HandlerTable, statelessRegExp, type RegisteredHandler } from './handler-table.js';
 import type { Barrier } from './offset-committer.js';
 import { Outage } from './outage.js';
@@ -52,6 +53,14 @@ export interface ServerOptions {
   readonly shutdownDeadlineMs: number;
 }
 
+/** What only the started application knows. */
+interface BeginFacts {
+  /** Deliveries at once. */
+  readonly transactions: number;
+  readonly barrier: Barrier;
+  readonly handledBefore: HandledBefore;
+}
+
 interface Registration {
   readonly pattern: string | RegExp;
   readonly callback: MessageHandler;
@@ -80,7 +89,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
   readonly #registrations: Registration[] = [];
   readonly #paused = new Set<string>();
   #listeningSince: Date | undefined;
-  #begin: { readonly transactions: number; readonly barrier: Barrier } | undefined;
+  #begin: BeginFacts | undefined;
   #consuming: Consuming | undefined;
   #attempts: DeliveryAttempts | undefined;
   #outage: Outage | undefined;
@@ -127,8 +136,8 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
     callback();
   }
 
-  /** Called by the module once everything that handlers need is checked and ready. `transactions`: deliveries at once. */
-  begin(facts: { readonly transactions: number; readonly barrier: Barrier }): void {
+  /** Called by the module once everything that handlers need is checked and ready. */
+  begin(facts: BeginFacts): void {
     this.#begin = facts;
     this.#startWhenReady();
   }
@@ -249,6 +258,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
       outage,
       brokers: new OutageNotice('BROKER_UNAVAILABLE', this.emit),
       barrier: this.#begin.barrier,
+      handledBefore: this.#begin.handledBefore,
       emit: this.emit,
       isPaused: (topic: string) => this.#paused.has(topic),
       endings: new Map<string, Promise<void>>(),

@@ -19,6 +19,7 @@ import { within } from '../shared/within.js';
 import { anchorOf, inRange, type Anchor, type Gap } from './anchor.js';
 import type { DeliveryAttempts } from './delivery-attempts.js';
 import { FetchFlow } from './fetch-flow.js';
+import { forgottenOffsets, standsIn, type HandledBefore } from './missing-offsets.js';
 import { Lane, type LaneHost } from './lane.js';
 import { OffsetCommitter, type Barrier } from './offset-committer.js';
 import { OffsetLedger } from './offset-ledger.js';
@@ -49,6 +50,7 @@ export interface MembershipParts {
   readonly outage: Outage;
   readonly brokers: OutageNotice;
   readonly barrier: Barrier;
+  readonly handledBefore: HandledBefore;
   readonly emit: EmitEvent;
   readonly isPaused: (topic: string) => boolean;
   /** Lanes of earlier assignments that may still be working, by partition. */
@@ -91,7 +93,7 @@ export class Membership implements GroupListener, LaneHost {
       ...parts,
       client: this.#client,
       lanes: () => this.#lanes.values(),
-      lostPosition: (lane) => void this.#reanchor(lane),
+      lostPosition: (lane) => this.#lostPosition(lane),
     });
     this.#timer = setInterval(() => this.#tick(), parts.commitIntervalMs);
   }
@@ -231,6 +233,7 @@ export class Membership implements GroupListener, LaneHost {
   }
 
   ranDry(): void {
+    for (const lane of this.#lanes.values()) if (lane.isIdle && this.#flow.isLost(lane)) void this.#reanchor(lane);
     void this.#commit();
   }
 
@@ -269,15 +272,28 @@ export class Membership implements GroupListener, LaneHost {
         retryable: true,
       }),
     );
-    const parked = await this.#asLongAsItTakes(epoch, () => this.#parkedOf(opening));
-    if (parked === undefined) return;
-    for (const [index, { place, anchor }] of opening.entries())
-      this.#openLane(place, anchor, { parking: parked[index]!, committed: known.committed.get(partitionKey(place)) });
+    const found = await this.#asLongAsItTakes(epoch, () =>
+      Promise.all([
+        this.#parkedOf(opening),
+        forgottenOffsets(
+          opening.map(({ place }) => place),
+          known,
+          this.parts.handledBefore,
+        ),
+      ]),
+    );
+    if (found === undefined) return;
+    const [parked, forgotten] = found;
+    for (const [index, { place, anchor }] of opening.entries()) {
+      const key = partitionKey(place);
+      this.#openLane(place, anchor, { parking: parked[index]!, committed: known.committed.get(key) });
+      if (anchor.gap === undefined && forgotten.has(key)) this.#tellForgotten(place, startOf(anchor));
+    }
     const lanes = this.lanes;
     this.#anchored = true;
     this.#trouble = undefined;
     this.#committer.open();
-    for (const lane of lanes) this.#flow.seek(lane);
+    for (const lane of lanes) this.#flow.restart(lane);
     this.#resume(lanes);
     for (const lane of lanes) lane.release();
     this.#tellAssigned(lanes);
@@ -308,7 +324,7 @@ export class Membership implements GroupListener, LaneHost {
       committed: known.committed.get(key),
       bounds: known.bounds.get(key)!, // positions() rejects unless all are there
       isSameMember,
-      fromBeginning: this.parts.fromBeginning,
+      fromBeginning: this.parts.fromBeginning || standsIn(place.topic, known),
       offsetOutOfRange: this.parts.offsetOutOfRange,
     });
   }
@@ -348,19 +364,38 @@ export class Membership implements GroupListener, LaneHost {
     );
   }
 
+  #tellForgotten({ topic, partition }: TopicPartition, at: bigint): void {
+    this.parts.emit({ name: 'gap', topic, partition, from: '-1', to: at.toString() });
+    this.#logger.error(
+      `Group ${this.parts.groupId} has no offset for ${topic}[${partition}], although events of this topic have been handled here. The group's offsets were deleted or have expired, or it has a new name. Going on at ${at}: what is known as handled is skipped (OFFSET_OUT_OF_RANGE)`,
+    );
+  }
+
   /** The lane waits for a position that does not come. Its own offset is written back over what kafkajs may have written there. */
+  #lostPosition(lane: Lane): void {
+    lane.ledger.commitOverwritten();
+    if (lane.isIdle) void this.#reanchor(lane);
+    void this.#commit();
+  }
+
+  /** Nothing is left in the lane, and nobody knows yet where it goes on. */
   async #reanchor(lane: Lane): Promise<void> {
     const epoch = this.#epoch;
     const known = await this.#asLongAsItTakes(epoch, () => this.parts.reader.positions(this.parts.groupId, [lane]));
     const bounds = known?.bounds.get(partitionKey(lane));
     if (bounds === undefined || lane.isDead || !lane.isIdle) return;
     const anchor = inRange(lane.ledger.next, bounds, this.parts.offsetOutOfRange);
-    if (anchor.gap === undefined) return;
+    if (anchor.gap === undefined) {
+      this.#flow.restart(lane);
+      this.#resume([lane]);
+      return;
+    }
     const parked = await this.#asLongAsItTakes(epoch, () => this.#parkedOf([{ place: lane, anchor }]));
     if (parked === undefined || lane.isDead || !lane.isIdle) return;
     this.#dropLanes([lane], outOfRange(lane, anchor.gap));
     const next = this.#openLane(lane, anchor, { parking: parked[0]!, committed: undefined });
-    if (next.stopped === undefined) this.#flow.seek(next);
+    this.#flow.restart(next);
+    this.#resume([next]);
     next.release();
     await this.#commit();
   }

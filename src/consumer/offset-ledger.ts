@@ -79,6 +79,11 @@ export class OffsetLedger {
     this.#securing = undefined;
   }
 
+  /** The group's offset was written over by somebody else: what is finished has to be written again. */
+  commitOverwritten(): void {
+    this.#committed = undefined;
+  }
+
   /** The group's offset has been written. */
   commitAcknowledged(offset: bigint): void {
     this.#committed = offset;

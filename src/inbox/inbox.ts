@@ -1,5 +1,6 @@
 import type { LimitedInsert } from '../transaction/limited-insert.js';
 import { claimStatement, claimValues, type Claim } from './claim.js';
+import { handledBeforeStatement } from './handled-before.js';
 
 type ClaimPlace = Pick<Claim, 'consumer' | 'topic' | 'partition' | 'offset'>;
 
@@ -14,7 +15,11 @@ export class Inbox {
   /** By how long the claim may wait. */
   readonly #statements = new Map<number, LimitedInsert>();
 
-  constructor(private readonly claimTimeoutMs: number) {}
+  /** `query`: outside of any handler's transaction. */
+  constructor(
+    private readonly claimTimeoutMs: number,
+    private readonly query: (sql: string, values: readonly unknown[]) => Promise<unknown[]>,
+  ) {}
 
   /** `table`: quoted and schema-qualified. */
   open(table: string): void {
@@ -32,10 +37,21 @@ export class Inbox {
     return { text, lockTimeoutMs, values: claimValues({ consumer, eventId, topic, partition, offset, fingerprint }) };
   }
 
+  /** Of the topics, those of which one of the consumers has handled events, as its newest claims show. */
+  async handledBefore(consumers: readonly string[], topics: readonly string[]): Promise<ReadonlySet<string>> {
+    const rows = await this.query(handledBeforeStatement(this.#place()), [consumers, topics]);
+    return new Set((rows as { topic: string }[]).map(({ topic }) => topic));
+  }
+
   #statement(lockTimeoutMs: number): LimitedInsert {
-    if (this.#table === undefined) throw new Error('The inbox is used before the module has checked its table');
     let found = this.#statements.get(lockTimeoutMs);
-    if (found === undefined) this.#statements.set(lockTimeoutMs, (found = claimStatement(this.#table, lockTimeoutMs)));
+    if (found === undefined)
+      this.#statements.set(lockTimeoutMs, (found = claimStatement(this.#place(), lockTimeoutMs)));
     return found;
+  }
+
+  #place(): string {
+    if (this.#table === undefined) throw new Error('The inbox is used before the module has checked its table');
+    return this.#table;
   }
 }

@@ -50,6 +50,21 @@ test('F46 offsets of the group that were deleted under us are told, and never sk
 });
 
 test.each([
+  [
+    'goes on behind what it has done, where that is there',
+    { low: 30n, high: 100n },
+    { kind: 'open', first: 40n, gap: undefined },
+  ],
+  [
+    'says what is missing from there',
+    { low: 50n, high: 100n },
+    { kind: 'open', first: 50n, gap: { from: 40n, to: 50n } },
+  ],
+])('F45 a lane whose offset the client has written over %s', (_what, bounds, anchor) => {
+  expect(at({ committed: -2n, bounds })).toEqual(anchor);
+});
+
+test.each([
   ['deleted before it was read', 5n, { low: 10n, high: 100n }],
   ['beyond the end', 200n, { low: 10n, high: 100n }],
   ['written over by the client', -2n, { low: 10n, high: 100n }],
