@@ -30,9 +30,14 @@ import { IdempotencyHealth } from './observability/idempotency-health.js';
 import { checkOptions } from './options/check.js';
 import { resolveOptions, type ResolvedOptions } from './options/resolve.js';
 import type { EmitEvent } from './shared/events.js';
+import type { Redelivery } from './shared/parking.js';
+import { within } from './shared/within.js';
 import { CONSUMER_PROGRESS, EMIT_EVENT, HANDLER_PROFILES, PARKING, RESOLVED_OPTIONS } from './shared/tokens.js';
 import { StartupChecks } from './startup-checks.js';
 import { TransactionScope } from './transaction/transaction-scope.js';
+
+/** For the writes of its last redeliveries. */
+const PARKING_END_MS = 5000;
 
 /** How `forRootAsync` gets its options: from a factory, as in every Nest module. */
 export interface IdempotencyAsyncOptions extends Pick<ModuleMetadata, 'imports'> {
@@ -50,6 +55,8 @@ export interface IdempotencyAsyncOptions extends Pick<ModuleMetadata, 'imports'>
 @Module({})
 export class IdempotencyModule implements OnModuleInit, OnApplicationBootstrap, OnModuleDestroy, OnApplicationShutdown {
   #transactions = 0;
+  /** Outside of any transaction: a replay may be asked for inside a handler. */
+  readonly #redelivery: Redelivery;
 
   constructor(
     @Inject(StartupChecks) private readonly checks: StartupChecks,
@@ -59,7 +66,14 @@ export class IdempotencyModule implements OnModuleInit, OnApplicationBootstrap, 
     @Inject(DeadLetterTopic) private readonly deadLetters: DeadLetterTopic | undefined,
     @Inject(Inbox) private readonly inbox: Inbox,
     @Inject(HandlerCatalogue) private readonly handlers: HandlerCatalogue,
-  ) {}
+  ) {
+    this.#redelivery = {
+      get consumers() {
+        return server.consumers;
+      },
+      redeliver: (parked) => scope.escape(() => server.redeliver(parked)),
+    };
+  }
 
   /** Throws OPTIONS_INVALID with everything that is wrong, each with its path and remedy. */
   static forRoot(options: IdempotencyOptions): DynamicModule {
@@ -90,11 +104,13 @@ export class IdempotencyModule implements OnModuleInit, OnApplicationBootstrap, 
       barrier: () => this.scope.barrier(),
       handledBefore: (topics) => this.inbox.handledBefore(consumers, topics),
     });
-    this.parking.start(this.server);
+    this.parking.start(this.#redelivery);
   }
 
   async onModuleDestroy(): Promise<void> {
-    await Promise.all([this.parking.stop(), this.server.stop()]);
+    const parking = this.parking.stop(); // what it delivers ends with the consumer
+    await this.server.stop();
+    await within(parking, PARKING_END_MS);
     await this.deadLetters?.close();
   }
 
@@ -123,7 +139,7 @@ const parkingProviders: Provider[] = [
       if (deadLetters === undefined) return undefined;
       const newKafka = () => kafkaClient(kafka.client);
       const producer = new CheckedProducer(newKafka, kafka.producer);
-      return new DeadLetterTopic(deadLetters.topic, producer, new ClusterReader(newKafka()));
+      return new DeadLetterTopic(deadLetters.topic, producer, new ClusterReader(newKafka));
     },
   },
   {

@@ -79,7 +79,8 @@ function* liveness(
       detail: `a handler is ${Math.round(overdueMs / 1000)} s past its timeout`,
       since: new Date(Date.now() - overdueMs),
     };
-  if (state?.membership === undefined || state.membership.isStale || state.isEnding || outage !== undefined) return;
+  if (state?.membership === undefined || state.isEnding || outage !== undefined) return;
+  if (!state.membership.isAnchored || state.membership.isStale) return;
   for (const lane of lanes) {
     const waits = !lane.isIdle && !lane.isWorking && lane.stopped === undefined && !isPaused(lane.topic);
     const idleMs = now - lane.lastActiveAt;

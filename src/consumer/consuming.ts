@@ -59,10 +59,6 @@ export class Consuming {
     this.#stop.abort();
     await this.#membership?.end(this.drainMs);
     await within(this.#running ?? Promise.resolve(), GIVE_UP_MS); // it may be connecting, with the client's own retries
-    const closed = this.parts.reader
-      .close()
-      .catch((error: unknown) => this.#logger.warn(`Disconnecting the admin client failed: ${String(error)}`));
-    await within(closed, GIVE_UP_MS);
   }
 
   async #run(): Promise<void> {

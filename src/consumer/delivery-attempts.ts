@@ -64,7 +64,7 @@ export class DeliveryAttempts {
       };
       const kill = (error: IdempotencyError) => {
         delivery.kill(error);
-        grace ??= setTimeout(() => end(delivery.reported ?? failed(error, delivery.isOpening)), GRACE_MS);
+        grace ??= setTimeout(() => end(delivery.reported ?? failed(error, delivery)), GRACE_MS);
       };
       // Something in front of the handler, such as a timeout(), may give up while its transaction still runs: that has to end with it.
       const settled = (report: () => DeliveryReport) => {
@@ -75,7 +75,7 @@ export class DeliveryAttempts {
       this.parts.emit({ name: 'received', ...placeOf(delivery) });
       this.#call(handler, record, delivery).then(
         () => settled(() => this.#reportOf(handler, delivery)),
-        (error: unknown) => settled(() => delivery.reported ?? failed(delivery.killed ?? error)),
+        (error: unknown) => settled(() => delivery.reported ?? failed(delivery.killed ?? error, delivery)),
       );
     });
   }
@@ -85,9 +85,9 @@ export class DeliveryAttempts {
     this.#running.get(on)?.delivery.abort(reason);
   }
 
-  /** Ends by force whatever is still running. */
-  killAll(error: IdempotencyError): void {
-    for (const running of this.#running.values()) running.kill(error);
+  /** Ends by force what runs for this. */
+  kill(on: object, error: IdempotencyError): void {
+    this.#running.get(on)?.kill(error);
   }
 
   close(): void {
@@ -111,17 +111,17 @@ export class DeliveryAttempts {
 
   #reportOf(handler: RegisteredHandler, delivery: DeliveryInProgress): DeliveryReport {
     if (delivery.reported !== undefined) return delivery.reported;
-    if (delivery.killed !== undefined) return failed(delivery.killed);
+    if (delivery.killed !== undefined) return failed(delivery.killed, delivery);
     if (!handler.profile.idempotent) {
       this.parts.emit({ name: 'processed', ...placeOf(delivery) });
       return { outcome: 'processed' };
     }
     const message = `${delivery.consumer} did not run: a guard, an interceptor or an exception filter in front of it answered instead, so nothing was written and the record stays`;
-    return failed(new IdempotencyError('HANDLER_FAILED', message));
+    return failed(new IdempotencyError('HANDLER_FAILED', message), delivery);
   }
 
   /** The context of the delivery surrounds call and subscription: Nest's handlers return cold Observables. */
-  #call(handler: RegisteredHandler, record: ConsumedRecord, delivery: DeliveryInProgress): Promise<unknown> {
+  async #call(handler: RegisteredHandler, record: ConsumedRecord, delivery: DeliveryInProgress): Promise<unknown> {
     const request = handler.isEventHandler ? undefined : requestOf(record.message);
     const invoke = async () => {
       const payload = decodedPayload(delivery);
@@ -132,8 +132,10 @@ export class DeliveryAttempts {
       });
     };
     if (request === undefined) return runInDelivery(delivery, invoke);
-    const values = () => runInDelivery(delivery, invoke) as Promise<unknown[]>;
-    return this.parts.replies.answer(request, values).then(() => delivery.report({ outcome: 'processed' }));
+    const values = () =>
+      (runInDelivery(delivery, invoke) as Promise<unknown[]>).finally(() => (delivery.isReplying = true));
+    await this.parts.replies.answer(request, values);
+    delivery.report({ outcome: 'processed' });
   }
 }
 
@@ -145,10 +147,20 @@ async function valueOf(returned: unknown, isRequest: boolean): Promise<unknown> 
 
 /** A handler without our interceptor: nobody else waits for the kill, or says that it runs. */
 async function unguarded<T>(delivery: DeliveryInProgress, call: () => Promise<T>): Promise<T> {
-  await delivery.beforeRun?.();
+  await marked(delivery);
   delivery.isHandling = true;
   const running = call().finally(() => (delivery.isHandling = false));
   return Promise.race([running, killed(delivery)]);
+}
+
+/** Whatever comes while the mark is written counts: killed, or on a partition that is lost, nothing begins. */
+async function marked(delivery: DeliveryInProgress): Promise<void> {
+  const mark = delivery.beforeRun?.();
+  if (mark === undefined) return;
+  delivery.isOpening = true;
+  await mark;
+  delivery.isOpening = false;
+  delivery.throwIfAborted();
 }
 
 /** Rejects when the delivery is killed, so that its hooks end and a hung request gets its error reply. */
@@ -156,11 +168,16 @@ function killed(delivery: DeliveryInProgress): Promise<never> {
   return new Promise((_, reject) => delivery.onKill(reject));
 }
 
-/** What was killed while it waited for its connection or its claim says nothing about the handler. */
-function failed(error: unknown, isOutage = false): DeliveryReport {
-  return isOutage || IdempotencyError.is(error, 'DATABASE_UNAVAILABLE')
-    ? { outcome: 'failed', error, isOutage: true }
-    : { outcome: 'failed', error };
+/** What was killed while it waited for its connection, its claim or the acknowledgement of its reply says nothing about the handler. */
+function failed(error: unknown, { isOpening, isReplying }: DeliveryInProgress): DeliveryReport {
+  if (isOpening || IdempotencyError.is(error, 'DATABASE_UNAVAILABLE'))
+    return { outcome: 'failed', error, isOutage: true };
+  if (!isReplying || IdempotencyError.is(error, 'BROKER_UNAVAILABLE')) return { outcome: 'failed', error };
+  const message = 'The reply was not acknowledged in time; the request runs again';
+  return {
+    outcome: 'failed',
+    error: new IdempotencyError('BROKER_UNAVAILABLE', message, { cause: error, retryable: true }),
+  };
 }
 
 function decodedPayload(view: RecordView): unknown {

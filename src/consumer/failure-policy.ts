@@ -71,14 +71,17 @@ function permanentReason(error: unknown): ParkReason | undefined {
 /** What Nest's ValidationPipe and other pipes throw for a payload they refuse, or class-validator's own errors. */
 function isValidationFailure(error: unknown): boolean {
   try {
-    return isBadRequest(error) || (Array.isArray(error) && error.length > 0 && error.every(isValidationError));
+    return (
+      errorChain(error).some(isBadRequest) ||
+      (Array.isArray(error) && error.length > 0 && error.every(isValidationError))
+    );
   } catch {
     return false; // getters that throw: then it tells nothing
   }
 }
 
-function isBadRequest(error: unknown): boolean {
-  const { getStatus } = (error ?? {}) as { getStatus?: unknown };
+function isBadRequest(error: object): boolean {
+  const { getStatus } = error as { getStatus?: unknown };
   return typeof getStatus === 'function' && getStatus.call(error) === BAD_REQUEST;
 }
 

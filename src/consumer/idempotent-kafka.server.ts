@@ -212,7 +212,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
     const handlers = new HandlerTable(this.#registrations.map((registration) => this.#registered(registration)));
     const { kafka, buffer, commitIntervalMs, limits, shutdownDeadlineMs } = this.options;
     const newKafka = () => kafkaClient(kafka.client);
-    const reader = new ClusterReader(newKafka());
+    const reader = new ClusterReader(newKafka);
     this.#replies = new Replies(
       new CheckedProducer(newKafka, kafka.producer),
       handlerProducer(newKafka(), kafka.producer),
@@ -226,9 +226,10 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
         withHooks: (context, work) => this.#withHooks(context, work),
       },
     });
-    const outage = new Outage(new OutageNotice('DATABASE_UNAVAILABLE', this.emit), () =>
-      this.#consuming?.state.membership?.wake(),
-    );
+    const outage = new Outage(new OutageNotice('DATABASE_UNAVAILABLE', this.emit), {
+      ready: () => this.#consuming?.state.membership?.ready ?? [],
+      wakeAll: () => this.#consuming?.state.membership?.wake(),
+    });
     const deliveryParts = {
       handlers,
       attempts,
@@ -280,10 +281,10 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
 
   async #drain(): Promise<void> {
     try {
-      this.#redeliveries?.end();
-      await this.#consuming?.end();
+      await Promise.all([this.#redeliveries?.end(this.options.shutdownDeadlineMs), this.#consuming?.end()]);
       await this.#replies?.close();
     } finally {
+      this.#outage?.end();
       this.#attempts?.close();
     }
   }

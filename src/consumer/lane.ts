@@ -1,4 +1,6 @@
+import { Logger } from '@nestjs/common';
 import { IdempotencyError } from '../shared/errors.js';
+import { noteOf } from '../shared/failed-attempt.js';
 import type { PartitionParking } from '../shared/parking.js';
 import type { FetchedBatch } from '../kafka/group-client.js';
 import type { TopicPartition } from '../kafka/positions.js';
@@ -53,6 +55,7 @@ export class Lane implements LaneWork {
   #queuedBytes = 0;
   #obstacle: IdempotencyError | undefined;
   #held = true;
+  #marks = true;
   readonly #life = new AbortController();
   #interrupt = new AbortController();
   #wake: () => void = () => {};
@@ -119,7 +122,23 @@ export class Lane implements LaneWork {
 
   release(): void {
     this.#held = false;
+    this.#marks = true;
     this.wake();
+  }
+
+  mark(offset: bigint): Promise<void> | undefined {
+    return this.#marks ? this.parking.mark(offset) : undefined;
+  }
+
+  /** Its mark goes, and none is set again until {@link release}: the next owner would take us for dead. */
+  unmark(): Promise<void> {
+    this.#marks = false;
+    return this.parking.unmark();
+  }
+
+  /** It has something to deliver, and nothing of its own keeps it from that. */
+  get isReady(): boolean {
+    return !this.#held && !this.isDead && this.stopped === undefined && !this.isIdle;
   }
 
   /** Whether a delivery may begin: the first of a record, a further try, or that of its next handler. */
@@ -186,9 +205,10 @@ export class Lane implements LaneWork {
     const where = `${this.topic}[${this.partition}]@${record.offset}`;
     this.stopped = new IdempotencyError(
       'HANDLER_FAILED',
-      `The partition stops in front of ${where}: its delivery itself failed`,
+      `The partition stops in front of ${where}: its delivery itself failed (${noteOf(cause, new Date()).message})`,
       { cause },
     );
+    new Logger('IdempotentKafkaServer').error(this.stopped.message);
     return undefined;
   }
 

@@ -139,11 +139,11 @@ export class Membership implements GroupListener, LaneHost {
       { retryable: true },
     );
     if (!(await within(atRest, deadlineMs))) {
-      this.parts.attempts.killAll(deadline);
+      for (const lane of lanes) this.parts.attempts.kill(lane, deadline);
       await within(atRest, KILLED_MS);
     }
     const left = Math.max(endsAt - performance.now(), LEAVE_MS);
-    await within(Promise.all([this.#committer.flush(), ...lanes.map((lane) => lane.parking.unmark())]), left / 2);
+    await within(Promise.all([this.#committer.flush(), ...lanes.map((lane) => lane.unmark())]), left / 2);
     await within(
       this.#client.leave().catch((error: unknown) => this.#logger.warn(`Leaving the group failed: ${String(error)}`)),
       left / 2,
@@ -174,7 +174,7 @@ export class Membership implements GroupListener, LaneHost {
 
   rebalancing(): void {
     this.#committer.commitNow();
-    for (const lane of this.#lanes.values()) void lane.parking.unmark(); // or the next owner would think that we died
+    for (const lane of this.#lanes.values()) void lane.unmark(); // or the next owner would think that we died
   }
 
   fetched(batch: FetchedBatch): boolean {
@@ -217,13 +217,12 @@ export class Membership implements GroupListener, LaneHost {
   // --- what the lanes ask ---
 
   mayStart(lane: Lane): boolean {
-    return (
-      !this.#ending &&
-      lane.ledger.committed !== undefined &&
-      !this.parts.isPaused(lane.topic) &&
-      !this.isStale &&
-      this.parts.outage.admits(lane)
-    );
+    return this.#mayWork(lane) && this.parts.outage.admits(lane);
+  }
+
+  /** Lanes that would begin something now, but for an outage of the database. */
+  get ready(): readonly Lane[] {
+    return this.lanes.filter((lane) => lane.isReady && this.#mayWork(lane));
   }
 
   settled(): void {
@@ -252,6 +251,10 @@ export class Membership implements GroupListener, LaneHost {
   }
 
   // --- inside ---
+
+  #mayWork(lane: Lane): boolean {
+    return !this.#ending && lane.ledger.committed !== undefined && !this.parts.isPaused(lane.topic) && !this.isStale;
+  }
 
   #tick(): void {
     if (this.isStale) {
@@ -291,7 +294,6 @@ export class Membership implements GroupListener, LaneHost {
     }
     const lanes = this.lanes;
     this.#anchored = true;
-    this.#trouble = undefined;
     this.#committer.open();
     for (const lane of lanes) this.#flow.restart(lane);
     this.#resume(lanes);
@@ -305,6 +307,7 @@ export class Membership implements GroupListener, LaneHost {
     while (epoch === this.#epoch && !this.#ending) {
       try {
         const found = await read();
+        this.#trouble = undefined;
         return epoch === this.#epoch && !this.#ending ? found : undefined;
       } catch (error) {
         this.#trouble = { since: this.#trouble?.since ?? new Date(), error };
@@ -413,7 +416,7 @@ export class Membership implements GroupListener, LaneHost {
     if (lanes.length === 0) return;
     for (const lane of lanes) {
       lane.die(reason);
-      void lane.parking.unmark();
+      void lane.unmark();
       this.#lanes.delete(partitionKey(lane));
       this.#flow.forget(lane);
     }

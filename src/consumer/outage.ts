@@ -4,27 +4,32 @@ const PROBE_MS = 1000;
 /** One lost connection is none yet: the delivery runs again on a new one, and only if that fails too the database is away. */
 const SUSPICION = 2;
 
-/** What suffers from an outage: a lane whose record waits for the database. */
-export interface Sufferer {
+/** A lane that may try whether the database is back. */
+export interface Prober {
   wake(): void;
 }
 
 /**
  * The database is away: nothing begins but one delivery each second, as a probe, for as long as it takes.
  * - declared by the second delivery in a row that could not reach the database;
- * - over as soon as one does, or when no lane is left that waits for it;
+ * - the lanes that have something to deliver try by turns: one that hangs keeps no other from it;
+ * - over as soon as one reaches the database, or when no lane is left that could try;
  * - its attempts never count, so a backlog is never parked because of it.
  */
 export class Outage {
-  readonly #sufferers = new Set<Sufferer>();
   #inARow = 0;
-  #probe: Sufferer | undefined;
+  #probe: Prober | undefined;
+  #lastProbe: Prober | undefined;
   #timer: NodeJS.Timeout | undefined;
 
-  /** `wakeAll`: everything looks again whether it may begin. */
   constructor(
     private readonly notice: OutageNotice,
-    private readonly wakeAll: () => void,
+    private readonly lanes: {
+      /** Those that would begin now but for the outage. */
+      readonly ready: () => readonly Prober[];
+      /** Everything looks again whether it may begin. */
+      readonly wakeAll: () => void;
+    },
   ) {}
 
   get declared(): { readonly since: Date; readonly detail: string } | undefined {
@@ -32,47 +37,41 @@ export class Outage {
   }
 
   /** Whether this lane may begin a delivery: outside an outage every one, inside the one whose turn it is. */
-  admits(lane: Sufferer): boolean {
+  admits(lane: Prober): boolean {
     return this.#timer === undefined || this.#probe === lane;
   }
 
-  /** A delivery of the lane could not reach the database. */
-  suffered(lane: Sufferer, detail: string): void {
-    this.#sufferers.add(lane);
+  /** A delivery could not reach the database. */
+  suffered(detail: string): void {
     this.#inARow += 1;
-    if (this.#probe === lane) this.#probe = undefined;
+    this.#probe = undefined;
     if (this.#timer !== undefined || this.#inARow < SUSPICION) return;
     this.#timer = setInterval(() => this.#nextProbe(), PROBE_MS);
     this.notice.begin('The database is away, so consuming pauses and tries one record each second', detail);
   }
 
-  /** A delivery has reached the database, whatever became of it. */
+  /** The database has answered. */
   passed(): void {
-    if (this.#inARow > 0) this.#end();
+    if (this.#inARow > 0) this.end();
   }
 
-  /** The lane is dead. */
-  left(lane: Sufferer): void {
-    if (this.#sufferers.delete(lane) && this.#sufferers.size === 0) this.#end();
-  }
-
-  #nextProbe(): void {
-    const [next] = this.#sufferers;
-    if (next === undefined) return;
-    this.#sufferers.delete(next); // to the end of the line: one that may not begin, or hangs, keeps no other from its turn
-    this.#sufferers.add(next);
-    this.#probe = next;
-    next.wake();
-  }
-
-  #end(): void {
-    this.#sufferers.clear();
+  /** Also when nobody consumes any more. */
+  end(): void {
     this.#inARow = 0;
     this.#probe = undefined;
     clearInterval(this.#timer);
     if (this.#timer === undefined) return;
     this.#timer = undefined;
     this.notice.end();
-    this.wakeAll();
+    this.lanes.wakeAll();
+  }
+
+  #nextProbe(): void {
+    const ready = this.lanes.ready();
+    const next = ready[(ready.findIndex((lane) => lane === this.#lastProbe) + 1) % ready.length];
+    if (next === undefined) return this.end(); // nobody could find out
+    this.#lastProbe = next;
+    this.#probe = next;
+    next.wake();
   }
 }

@@ -4,9 +4,10 @@ import { backoffMs, type Backoff } from '../shared/backoff.js';
 import { DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
 import { IdempotencyError, type ErrorCode } from '../shared/errors.js';
 import { placeOf, type EmitEvent, type EventPlace } from '../shared/events.js';
-import { noteOf } from '../shared/failed-attempt.js';
+import { HISTORY_ENTRIES, noteOf } from '../shared/failed-attempt.js';
 import { oneLine } from '../shared/one-line.js';
 import type { FailedAttempt, ParkedState, ParkReason, PartitionParking } from '../shared/parking.js';
+import { errorChain } from '../shared/sql-state.js';
 import type { TopicPartition } from '../kafka/positions.js';
 import type { ConsumedRecord } from './consumed-record.js';
 import type { DeliveryAttempts } from './delivery-attempts.js';
@@ -17,9 +18,10 @@ import type { Outage } from './outage.js';
 import { requestOf } from './replies.js';
 import type { Slots } from './slots.js';
 
-/** Between tries to park, or to read what is parked: for as long as it takes, since the record is not final before. */
+/** Between tries to park, or to look at what is parked: for as long as it takes, since the record is not final before. */
 const PARKING_RETRY: Backoff = { delayMs: 200, factor: 2, maxDelayMs: 10_000, jitter: 'none' };
-const HISTORY = 20;
+/** Where it is the database that is away: it shall not be waited for longer than for the probe of an outage. */
+const DATABASE_RETRY_MS = 1000;
 const SHOWN_BYTES = 300;
 
 /** Why a record still stands in front of its partition. */
@@ -32,6 +34,8 @@ export interface Retrying {
 /** The lane a record is delivered for. */
 export interface LaneWork extends TopicPartition {
   readonly parking: PartitionParking;
+  /** Before the first record that runs after an assignment. */
+  mark(offset: bigint): Promise<void> | undefined;
   /** Aborts when the record shall not be tried again here. */
   readonly interrupted: AbortSignal;
   readonly mayBegin: boolean;
@@ -107,7 +111,6 @@ export class RecordDelivery {
   /** Tells the handler that works for this lane to stop; its transaction may still commit. */
   abort(lane: LaneWork, reason: IdempotencyError): void {
     this.parts.attempts.abort(lane, reason);
-    this.parts.outage.left(lane);
   }
 
   /** Event handlers always run; a request handler only for a request, or alone as Nest does it. */
@@ -130,7 +133,7 @@ export class RecordDelivery {
         this.#tellParked(work, { state: 'held', reason: 'behind', attempt: 0, eventId: undefined });
         return PARKED;
       case 'parked':
-        this.#logger.debug(`${consumer}: ${placeText(record)} is parked already`);
+        this.#logger.log(`${consumer}: ${placeText(record)} is parked already, or was discarded, and is not run`);
         return PARKED;
       case undefined:
         return undefined;
@@ -148,7 +151,7 @@ export class RecordDelivery {
         handler.profile.consumer,
         tried.failed + 1,
       );
-      delivery.beforeRun = () => lane.parking.mark(record.offset);
+      delivery.beforeRun = () => lane.mark(record.offset);
       const report = await this.parts.attempts.run(handler, record, { delivery, on: lane });
       this.parts.slots.release(slots);
       const step = this.#decide(work, delivery, { report, tried });
@@ -189,8 +192,9 @@ export class RecordDelivery {
   ): NextStep {
     const { retry, classify } = work.handler.profile.settings;
     const failure = report.outcome === 'failed' ? failureOf(report, classify, delivery) : undefined;
-    this.#tellOutage(work.lane, report, failure);
-    if (report.outcome === 'processed' || report.outcome === 'failed') work.lane.parking.survived();
+    if (!work.lane.interrupted.aborted) this.#tellOutage(delivery, report, failure);
+    if (report.outcome === 'processed' || (report.outcome === 'failed' && failure?.kind !== 'infrastructure'))
+      work.lane.parking.survived();
     const counted = failure === undefined || failure.kind === 'infrastructure' ? 0 : 1;
     const step = nextStep(report, failure, { failed: tried.failed + counted, reruns: tried.reruns }, retry);
     if (step.step === 'settle') return step;
@@ -198,7 +202,7 @@ export class RecordDelivery {
       tried.failed += 1;
       tried.reruns = 0;
       tried.failures.push(noteOf(errorOf(report), new Date()));
-      if (tried.failures.length > HISTORY) tried.failures.shift();
+      if (tried.failures.length > HISTORY_ENTRIES) tried.failures.shift();
     } else if (failure?.kind === 'transient') {
       tried.reruns += 1;
     }
@@ -238,11 +242,15 @@ export class RecordDelivery {
     const { lane, record, handler } = work;
     for (let tries = 1; !lane.interrupted.aborted; tries += 1) {
       try {
-        return await action();
+        const done = await action();
+        this.parts.outage.passed();
+        return done;
       } catch (error) {
         const code = IdempotencyError.is(error) ? error.code : 'PARK_FAILED';
-        const delayMs = backoffMs(PARKING_RETRY, tries);
-        const detail = `${handler.profile.consumer} cannot park ${placeText(record)}, which so stays in front: ${textOf(error)}`;
+        const isDatabase = isDatabaseAway(error);
+        if (isDatabase && !lane.interrupted.aborted) this.parts.outage.suffered(textOf(error));
+        const delayMs = isDatabase ? DATABASE_RETRY_MS : backoffMs(PARKING_RETRY, tries);
+        const detail = `What is parked of ${placeText(record)} for ${handler.profile.consumer} could not be read or written, so the record stays in front: ${textOf(error)}`;
         lane.retrying = { since: lane.retrying?.since ?? new Date(), code, detail };
         this.#logger.error(`${detail}; again in ${delayMs} ms (${code})`);
         await pause(delayMs, lane);
@@ -251,11 +259,12 @@ export class RecordDelivery {
     return undefined;
   }
 
-  #tellOutage(lane: LaneWork, report: DeliveryReport, failure: Failure | undefined): void {
+  /** Only what the database has answered tells that it is there: not a handler without a transaction, a decoding error or a timeout. */
+  #tellOutage(delivery: DeliveryInProgress, report: DeliveryReport, failure: Failure | undefined): void {
     if (failure?.kind === 'infrastructure') {
-      if (failure.of === 'database') this.parts.outage.suffered(lane, textOf(errorOf(report)));
-    } else if (report.outcome !== 'unknown' && !IdempotencyError.is(errorOf(report), 'HANDLER_TIMEOUT')) {
-      this.parts.outage.passed();
+      if (failure.of === 'database') this.parts.outage.suffered(textOf(errorOf(report)));
+    } else if (report.outcome === 'busy' || (delivery.hasTransaction && report.outcome !== 'unknown')) {
+      if (!IdempotencyError.is(errorOf(report), 'HANDLER_TIMEOUT')) this.parts.outage.passed();
     }
   }
 
@@ -292,6 +301,10 @@ export class RecordDelivery {
 /** Interrupted, it ends at once: the caller looks. */
 async function pause(ms: number, { interrupted }: LaneWork): Promise<void> {
   await sleep(ms, undefined, { signal: interrupted }).catch(() => undefined);
+}
+
+function isDatabaseAway(error: unknown): boolean {
+  return errorChain(error).some((link) => IdempotencyError.is(link, 'DATABASE_UNAVAILABLE'));
 }
 
 function errorOf(report: DeliveryReport): unknown {

@@ -1,10 +1,13 @@
+import { Logger } from '@nestjs/common';
 import { KafkaHeaders } from '@nestjs/microservices';
 import type { KafkaMessage, Message, Producer } from 'kafkajs';
 import { IdempotencyError } from '../shared/errors.js';
+import { errorChain } from '../shared/sql-state.js';
 import { within } from '../shared/within.js';
 import type { CheckedProducer } from '../kafka/checked-producer.js';
 
 const GIVE_UP_MS = 500;
+const UNROUTABLE: readonly unknown[] = ['UNKNOWN_TOPIC_OR_PARTITION', 'INVALID_TOPIC_EXCEPTION'];
 
 /** A record that asks for a reply, as Nest's ClientKafka sends it. */
 export interface KafkaRequest {
@@ -30,6 +33,8 @@ export function requestOf({ headers }: KafkaMessage): KafkaRequest | undefined {
  * failing request gets its error as the reply.
  */
 export class Replies {
+  readonly #logger = new Logger('IdempotentKafkaServer');
+
   /** `producer`: the one for handlers, from `@Ctx()`. */
   constructor(
     private readonly sender: CheckedProducer,
@@ -44,9 +49,18 @@ export class Replies {
       .catch((error: unknown) => [errorReplyOf(request, error)]);
     if (messages.length === 0) messages.push(replyOf(request, undefined));
     await this.#send(request, messages).catch((error: unknown) => {
+      if (isUnroutable(error)) return this.#giveUp(request, error);
       if (IdempotencyError.is(error) && error.retryable) throw error;
       return this.#send(request, [errorReplyOf(request, error)]); // too large, or not to be written: no other run would help
     });
+  }
+
+  /** The asker named a topic or partition that is not there: the request would else run again and again, for nobody. */
+  #giveUp({ replyTopic, replyPartition }: KafkaRequest, error: unknown): void {
+    const place = `${replyTopic}[${replyPartition ?? 0}]`;
+    this.#logger.error(
+      `A reply cannot be sent to ${place}, so its request is settled without: ${(error as Error).message}`,
+    );
   }
 
   async close(): Promise<void> {
@@ -57,6 +71,12 @@ export class Replies {
     messages.at(-1)!.headers![KafkaHeaders.NEST_IS_DISPOSED] = Buffer.alloc(1);
     await this.sender.send(messages.map((message) => ({ ...message, topic: request.replyTopic })));
   }
+}
+
+/** The records are missing in every answer, or the broker knows no such topic. */
+function isUnroutable(error: unknown): boolean {
+  const refused = errorChain(error).map((link) => (link as { type?: unknown }).type);
+  return IdempotencyError.is(error, 'SEND_INCOMPLETE') || UNROUTABLE.some((type) => refused.includes(type));
 }
 
 function replyOf(request: KafkaRequest, value: unknown): Message {
@@ -101,6 +121,6 @@ function encoded(value: unknown): string | Buffer | null {
 }
 
 function single(header: Buffer | string | (Buffer | string)[] | undefined): Buffer | undefined {
-  if (header === undefined || (Array.isArray(header) && header.length !== 1)) return undefined;
-  return Buffer.from((Array.isArray(header) ? header[0] : header) as Buffer);
+  const value = Array.isArray(header) ? (header.length === 1 ? header[0] : undefined) : header;
+  return value === undefined || value === null ? undefined : Buffer.from(value as Buffer); // kafkajs gives null for a header without a value
 }

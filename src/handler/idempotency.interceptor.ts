@@ -53,8 +53,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
       this.emit({ name: 'claimed', ...placeOf(delivery) });
 
       // 3. Run the handler. If it is the first one here since the assignment, it leaves a mark for the case that it kills the process.
-      const marked = delivery.beforeRun?.();
-      if (marked !== undefined) await marked;
+      await this.#mark(delivery);
       const value = await handled(transaction, delivery, next);
       this.emit({ name: 'handled', ...placeOf(delivery) });
 
@@ -84,12 +83,24 @@ export class IdempotencyInterceptor implements NestInterceptor {
         ),
         onBegin: (begun) => delivery.onKill((error) => begun.destroy(error)),
       });
+      delivery.hasTransaction = true;
       if (delivery.killed === undefined) return transaction;
       transaction.destroy(delivery.killed); // it came while the transaction was opening
       throw delivery.killed;
     } finally {
       delivery.isOpening = false;
     }
+  }
+
+  /** Killed meanwhile, or on a partition that is lost, the handler does not begin. */
+  async #mark(delivery: DeliveryInProgress): Promise<void> {
+    delivery.throwIfAborted();
+    const marked = delivery.beforeRun?.();
+    if (marked === undefined) return;
+    delivery.isOpening = true; // it is the database that is waited for
+    await marked;
+    delivery.isOpening = false;
+    delivery.throwIfAborted();
   }
 
   /** A duplicate writes nothing, unless it is a parked event whose row goes. */
@@ -123,7 +134,6 @@ function handled(transaction: OpenTransaction, delivery: DeliveryInProgress, nex
       transaction.destroy(error);
       reject(error);
     });
-    if (delivery.killed !== undefined) return; // while the mark was written
     let last: unknown;
     delivery.isHandling = true;
     const observer = {

@@ -1,4 +1,5 @@
 import type { Admin, Kafka } from 'kafkajs';
+import { within } from '../shared/within.js';
 import { partitionKey, type TopicPartition } from './positions.js';
 
 /** First offset still stored and the one the next record will get. */
@@ -15,55 +16,46 @@ export interface Positions {
 }
 
 const NO_OFFSET = -1n;
+/** A client can wait for ever for a broker that is frozen; the next one may ask another. */
+const PATIENCE_MS = 5000;
+const DISCONNECT_MS = 500;
 
-/** Reads of the cluster. Rejects as kafkajs does; the callers know how long to go on. */
+/**
+ * Reads of the cluster, each by a client made for it: one that lives on asks the leaders it knew minutes ago, and fails for ever over a topic that is gone.
+ * Rejects as kafkajs does, or after five seconds; the callers know how long to go on.
+ */
 export class ClusterReader {
-  readonly #admin: Admin;
-  #connected: Promise<void> | undefined;
-
-  constructor(private readonly kafka: Kafka) {
-    this.#admin = kafka.admin();
-  }
+  constructor(private readonly newKafka: () => Kafka) {}
 
   /** Names of all topics but Kafka's own. */
-  async topics(): Promise<string[]> {
-    await this.#connect();
-    return (await this.#admin.listTopics()).filter((topic) => !topic.startsWith('__'));
+  topics(): Promise<string[]> {
+    return this.#ask(async (admin) => (await admin.listTopics()).filter((topic) => !topic.startsWith('__')));
   }
 
-  /**
-   * Committed offsets and bounds of the partitions, from a client made for this: one that lives on asks the leaders it knew minutes ago, and fails for
-   * ever over a topic that is gone. Rejects if the cluster does not know one of the partitions yet.
-   */
+  /** Committed offsets and bounds of the partitions. Rejects if the cluster does not know one of them yet. */
   async positions(groupId: string, partitions: readonly TopicPartition[]): Promise<Positions> {
     if (partitions.length === 0) return { committed: new Map(), bounds: new Map() };
-    const admin = this.kafka.admin();
-    await admin.connect();
-    try {
-      const topics = [...new Set(partitions.map(({ topic }) => topic))];
+    const topics = [...new Set(partitions.map(({ topic }) => topic))];
+    return this.#ask(async (admin) => {
       const committed = await committedOf(admin, groupId, topics);
       const bounds = await boundsOf(admin, topics);
       const unknown = partitions.find((place) => !bounds.has(partitionKey(place)));
       if (unknown !== undefined)
         throw new Error(`the cluster does not know ${unknown.topic}[${unknown.partition}] yet`);
       return { committed, bounds };
-    } finally {
-      await admin.disconnect();
-    }
+    });
   }
 
-  async close(): Promise<void> {
-    if (this.#connected !== undefined) await this.#admin.disconnect();
-  }
-
-  async #connect(): Promise<void> {
-    this.#connected ??= this.#admin.connect();
-    try {
-      await this.#connected;
-    } catch (error) {
-      this.#connected = undefined; // the next read connects anew
-      throw error;
+  async #ask<T>(read: (admin: Admin) => Promise<T>): Promise<T> {
+    const admin = this.newKafka().admin();
+    const answer = admin.connect().then(() => read(admin));
+    const isOver = answer.catch(() => undefined).then(() => admin.disconnect());
+    if (!(await within(answer, PATIENCE_MS))) {
+      isOver.catch(() => undefined); // whenever that is: nobody waits for it
+      throw new Error(`the brokers did not answer within ${PATIENCE_MS / 1000} s`);
     }
+    await within(isOver, DISCONNECT_MS).catch(() => undefined); // what was read counts
+    return answer;
   }
 }
 

@@ -1,9 +1,18 @@
 import { Logger } from '@nestjs/common';
 import { Kafka, logLevel, type KafkaConfig, type logCreator } from 'kafkajs';
 
-/** A kafkajs client of our own for each purpose: what one of them does to its connections or metadata never disturbs another. */
+/**
+ * A kafkajs client of our own for each purpose: what one of them does to its connections or metadata never disturbs another. Each begins with another of the
+ * brokers: kafkajs does not leave a first one that takes connections and never answers, and so a rebuilt client would wait for it as well.
+ */
 export function kafkaClient(config: KafkaConfig): Kafka {
-  return new Kafka(config.logCreator === undefined ? { ...config, logCreator: nestLogCreator } : config);
+  const { brokers, logCreator = nestLogCreator } = config;
+  return new Kafka({ ...config, brokers: Array.isArray(brokers) ? rotated(brokers) : brokers, logCreator });
+}
+
+function rotated(brokers: readonly string[]): string[] {
+  const first = Math.floor(Math.random() * brokers.length);
+  return [...brokers.slice(first), ...brokers.slice(0, first)];
 }
 
 /**

@@ -23,6 +23,9 @@ interface Changed {
   readonly changed: number;
 }
 
+/** A lease outlives the handler's timeout by this: the transaction has ended by then. */
+export const LEASE_MARGIN_MS = 30_000;
+
 /** For how long a leased row of a consumer is left alone. */
 export interface Lease {
   readonly consumer: string;

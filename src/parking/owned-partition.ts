@@ -1,10 +1,11 @@
 import { backoffMs } from '../shared/backoff.js';
 import { IdempotencyError } from '../shared/errors.js';
+import { HISTORY_ENTRIES } from '../shared/failed-attempt.js';
 import type { ParkedState, ParkRequest, PartitionParking } from '../shared/parking.js';
 import type { DeadLetterCopies } from './dead-letter-copies.js';
 import type { HeldKeys } from './held-keys.js';
 import type { ParkedMemory } from './parked-memory.js';
-import { HISTORY_ENTRIES, historyEntry } from './parked-row.js';
+import { historyEntry } from './parked-row.js';
 import type { ParkingTables } from './parking-tables.js';
 import type { ProcessMark } from './process-mark.js';
 import { contentOf, holdKeyOf, identityOf } from './stored-record.js';

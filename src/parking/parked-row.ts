@@ -1,3 +1,4 @@
+import { HISTORY_ENTRIES } from '../shared/failed-attempt.js';
 import type { FailedAttempt, StoredRecord } from '../shared/parking.js';
 import type { ParkedEvent, ParkedHistoryEntry } from './parked-event.js';
 import type { EventPlace } from '../shared/events.js';
@@ -13,9 +14,6 @@ export const ROW = `id, state, consumer, group_id AS "groupId", topic, partition
   event_id AS "eventId", record_key AS "recordKey", record_value AS "recordValue", header_names AS "headerNames", header_values AS "headerValues", hold_key AS "holdKey",
   reason, error_code AS "errorCode", error_name AS "errorName", error_message AS "errorMessage", attempts, rounds, replays, history, edited_value AS "editedValue", version,
   due_at AS "dueAt", first_failed_at AS "firstFailedAt", last_failed_at AS "lastFailedAt", parked_at AS "parkedAt"`;
-
-/** How many entries of its history a row keeps: the newest. */
-export const HISTORY_ENTRIES = 20;
 
 /** The history with one entry more, in SQL: `entry` is a parameter that holds its JSON. */
 export function historyWith(entry: string): string {

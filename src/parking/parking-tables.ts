@@ -1,9 +1,13 @@
 import { IdempotencyError } from '../shared/errors.js';
 import { oneLine } from '../shared/one-line.js';
+import { within } from '../shared/within.js';
 import { qualifiedTable } from '../shared/sql-identifier.js';
 
 /** How this room asks the database: one statement, committed by itself, outside of any transaction of the caller. Every statement of ours answers with rows, also through TypeORM. */
 export type Query = (sql: string, parameters: unknown[]) => Promise<unknown[]>;
+
+/** A connection that is half open would else be waited for until the system gives it up. What is done after all was asked for, and is found done by the next try. */
+const LONGEST_MS = 20_000;
 
 const OURS = /\b(?:parked_events|running_records|processed_events)\b/g;
 
@@ -36,7 +40,9 @@ export class ParkingTables {
   async run<Row>(statement: string, parameters: unknown[]): Promise<Row[]> {
     const text = this.text(statement);
     try {
-      return (await this.query(text, parameters)) as Row[];
+      const asked = this.query(text, parameters);
+      if (!(await within(asked, LONGEST_MS))) throw new Error(`no answer within ${LONGEST_MS / 1000} s`);
+      return (await asked) as Row[];
     } catch (error) {
       const said = error instanceof Error ? oneLine(error.message, 255) : 'no reason given';
       throw new IdempotencyError(

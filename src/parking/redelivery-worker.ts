@@ -6,14 +6,12 @@ import type { Redelivery } from '../shared/parking.js';
 import { afterRedelivery, diedInLastRound, type AfterRedelivery } from './after-redelivery.js';
 import type { DeadLetterCopies } from './dead-letter-copies.js';
 import type { HeldKeys } from './held-keys.js';
-import type { LeasedRows } from './leased-rows.js';
+import { LEASE_MARGIN_MS, type LeasedRows } from './leased-rows.js';
 import { placeOfRow, recordOf, type ParkedRow } from './parked-row.js';
 import type { Tombstones } from './tombstones.js';
 
 const AT_ONCE = 16;
 const AGAIN_MS = 1000;
-/** A lease outlives the handler's timeout by this: the transaction has ended by then. */
-const LEASE_MARGIN_MS = 30_000;
 
 export interface RedeliveryWorkerParts {
   readonly rows: LeasedRows;

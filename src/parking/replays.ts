@@ -3,12 +3,10 @@ import type { Outcome } from '../shared/delivery.js';
 import type { EmitEvent } from '../shared/events.js';
 import type { FailedAttempt, Redelivery } from '../shared/parking.js';
 import type { HeldKey, HeldKeys } from './held-keys.js';
-import type { LeasedRows } from './leased-rows.js';
+import { LEASE_MARGIN_MS, type LeasedRows } from './leased-rows.js';
 import { FITS } from './parked-filter.js';
 import { HAS_EARLIER, historyWith, placeOfRow, recordOf, ROW, type ParkedRow } from './parked-row.js';
 import type { ParkingTables } from './parking-tables.js';
-
-const LEASE_MARGIN_MS = 30_000;
 
 const CHOSEN = `SELECT id, consumer, topic, partition, hold_key AS "holdKey" FROM parked_events WHERE state <> 'discarded' AND ${FITS} ORDER BY topic, partition, record_offset, id`;
 

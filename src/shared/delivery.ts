@@ -43,6 +43,10 @@ export class DeliveryInProgress implements Delivery {
   isOpening = false;
   /** Of a parked event: what has to go in the same transaction. */
   removal: RowRemoval | undefined;
+  /** Its transaction was opened: the database has answered. */
+  hasTransaction = false;
+  /** A request whose handler has ended: what is waited for is the acknowledgement of its reply. */
+  isReplying = false;
   /** The handler itself has been called and has not ended. */
   isHandling = false;
   /** To be awaited once it is known that the handler runs, before it does. What it throws fails the delivery. */
@@ -117,6 +121,12 @@ export class DeliveryInProgress implements Delivery {
     this.#killed = error;
     this.abort(error);
     this.#onKill?.(error);
+  }
+
+  /** Killed, or its partition is lost: nothing of it may begin any more. */
+  throwIfAborted(): void {
+    const reason = this.#killed ?? this.#abortReason;
+    if (reason !== undefined) throw reason;
   }
 
   /** What kill() has to do; called at once if the delivery is dead already. */

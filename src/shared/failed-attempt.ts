@@ -3,6 +3,8 @@ import { oneLine } from './one-line.js';
 import type { FailedAttempt } from './parking.js';
 import { errorChain, isSerializationFailure } from './sql-state.js';
 
+/** How many entries the history of a parked event keeps: the newest. */
+export const HISTORY_ENTRIES = 20;
 const MESSAGE_BYTES = 1024;
 const NAME_BYTES = 255;
 

@@ -91,7 +91,8 @@ class Transaction implements OpenTransaction, Joinable {
   private readonly dataSource: DataSource;
   private readonly names: StatementNames;
   readonly #connection: GatedConnection;
-  #isLost = false;
+  /** Set by the first sign of it: the server may say why before the socket ends. */
+  #isLost: boolean | undefined;
 
   constructor(
     setting: Setting,
@@ -132,8 +133,7 @@ class Transaction implements OpenTransaction, Joinable {
   }
 
   get isOutage(): boolean {
-    const state = sqlState(this.firstError);
-    return state === undefined ? this.#isLost : isOutageState(state);
+    return this.#isLost === true || isOutageState(sqlState(this.firstError));
   }
 
   within<T>(work: () => T): T {
@@ -279,7 +279,8 @@ class Transaction implements OpenTransaction, Joinable {
   }
 
   #lose(error: Error, isByHand: boolean): void {
-    this.#isLost = !isByHand;
+    const state = sqlState(error);
+    this.#isLost ??= !isByHand && (state === undefined || isOutageState(state));
     this.#connection.firstError ??= error;
     this.#connection.unwatch();
     this.#connection.doom(connectionLost(this.owner, this.firstError));

@@ -71,29 +71,32 @@ test.each([
   ['a duplicate', () => 'x', true],
   ['a timeout', () => new Promise(() => undefined), true],
   ['a timeout of a handler without @Idempotent', () => new Promise(() => undefined), false],
-] as [string, () => unknown, boolean][])('B72 the processing hooks begin and end once for each delivery: %s', async (what, work, isIdempotent) => {
-  const world = await testWorld();
-  const topic = await world.topic();
-  const count = what.startsWith('a timeout') ? 5 : 100;
-  @Controller()
-  class Plain {
-    @OnTopic(topic)
-    handle(): unknown {
-      return work();
+] as [string, () => unknown, boolean][])(
+  'B72 the processing hooks begin and end once for each delivery: %s',
+  async (what, work, isIdempotent) => {
+    const world = await testWorld();
+    const topic = await world.topic();
+    const count = what.startsWith('a timeout') ? 5 : 100;
+    @Controller()
+    class Plain {
+      @OnTopic(topic)
+      handle(): unknown {
+        return work();
+      }
     }
-  }
-  const service = await testService(world, {
-    options: { retry: { ...TWO, attempts: 1 }, timeout: what.startsWith('a timeout') ? 50 : '30s' },
-    controllers: [isIdempotent ? eventHandler(topic, work) : Plain],
-  });
-  let [starts, ends] = [0, 0];
-  service.server.setOnProcessingStartHook((_transport, _context, done) => {
-    starts += 1;
-    void done();
-  });
-  service.server.setOnProcessingEndHook(() => (ends += 1));
-  const events = Array.from({ length: count }, (_, at) => ({ id: what === 'a duplicate' ? 'same' : `e${at}` }));
-  await world.send(topic, ...events);
-  await world.untilCommitted(topic, count);
-  expect({ starts, ends }).toEqual({ starts: count, ends: count });
-});
+    const service = await testService(world, {
+      options: { retry: { ...TWO, attempts: 1 }, timeout: what.startsWith('a timeout') ? 50 : '30s' },
+      controllers: [isIdempotent ? eventHandler(topic, work) : Plain],
+    });
+    let [starts, ends] = [0, 0];
+    service.server.setOnProcessingStartHook((_transport, _context, done) => {
+      starts += 1;
+      void done();
+    });
+    service.server.setOnProcessingEndHook(() => (ends += 1));
+    const events = Array.from({ length: count }, (_, at) => ({ id: what === 'a duplicate' ? 'same' : `e${at}` }));
+    await world.send(topic, ...events);
+    await world.untilCommitted(topic, count);
+    expect({ starts, ends }).toEqual({ starts: count, ends: count });
+  },
+);

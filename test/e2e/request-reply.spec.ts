@@ -155,3 +155,24 @@ test('of a topic with handlers of both kinds the event handler runs for every re
   expect(await world.admin.fetchTopicOffsets(replies)).toMatchObject([{ high: '1' }]);
   expect(service.failures).toEqual([]);
 });
+
+test.each([
+  ['a topic that does not exist', { kafka_replyTopic: 'nowhere.to-be-found' }],
+  ['a partition that does not exist', { kafka_replyPartition: '7' }],
+])('a request that wants its reply in %s runs once and stops nobody', async (_what, headers) => {
+  const world = await testWorld();
+  const [topic, replies] = [await world.topic(), await world.topic()];
+  const service = await testService(world, {
+    controllers: [
+      requestHandler(topic, async ({ id }, dataSource) => {
+        await writeEffect({ dataSource }, id);
+        return { done: true };
+      }),
+    ],
+  });
+  const asks = { kafka_correlationId: 'c', kafka_replyTopic: replies };
+  await world.send(topic, { id: 'a', headers: { ...asks, ...headers } }, { id: 'b', headers: asks });
+  await world.untilCommitted(topic, 2);
+  expect(await world.effects()).toEqual(['a', 'b']);
+  expect(service.failures).toEqual([]);
+});

@@ -7,10 +7,9 @@ import { Topics } from './topics.js';
 
 function deadLetterTopic(topics: Topics, topic: string): DeadLetterTopic {
   const producer = new CheckedProducer(topics.newKafka, { compression: 'none', createPartitioner: undefined });
-  const reader = new ClusterReader(topics.kafka);
+  const reader = new ClusterReader(topics.newKafka);
   const letters = new DeadLetterTopic(topic, producer, reader);
   onTestFinished(() => letters.close());
-  onTestFinished(() => reader.close());
   return letters;
 }
 
