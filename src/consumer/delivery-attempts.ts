@@ -31,7 +31,7 @@ interface Running {
  * Runs single deliveries and watches over them:
  * - the outcome the interceptor reported counts before what Nest made of it;
  * - at its timeout a delivery is killed: its transaction ends, whatever the handler is doing;
- * - one that even then does not end is left behind, and stays visible to health until it does.
+ * - one that even then does not end, or whose handler does not, is left behind, and stays visible to health until it does.
  */
 export class DeliveryAttempts {
   /** By what they are run for: one at a time each. */
@@ -58,13 +58,14 @@ export class DeliveryAttempts {
         if (this.#running.get(on)?.delivery !== delivery) return; // left behind before: what it says now changes nothing
         this.#running.delete(on);
         clearTimeout(grace);
+        if (delivery.isHandling) this.#leaveBehind(delivery, timeoutAt);
         delivery.report(report);
         resolve(report);
       };
       const kill = (error: IdempotencyError) => {
         delivery.kill(error);
         grace ??= setTimeout(() => {
-          this.#abandoned.set(delivery, timeoutAt);
+          this.#leaveBehind(delivery, timeoutAt);
           end(delivery.reported ?? failed(error, delivery.isOpening));
         }, GRACE_MS);
       };
@@ -101,6 +102,11 @@ export class DeliveryAttempts {
   overdueMs(): number {
     const timeouts = [...[...this.#running.values()].map(({ timeoutAt }) => timeoutAt), ...this.#abandoned.values()];
     return performance.now() - Math.min(Infinity, ...timeouts);
+  }
+
+  #leaveBehind(delivery: DeliveryInProgress, timeoutAt: number): void {
+    this.#abandoned.set(delivery, timeoutAt);
+    delivery.onHandlerEnd = () => this.#abandoned.delete(delivery);
   }
 
   #killOverdue(): void {

@@ -124,8 +124,20 @@ function handled(transaction: OpenTransaction, delivery: DeliveryInProgress, nex
       reject(error);
     });
     let last: unknown;
-    const observer = { next: (value: unknown) => (last = value), error: reject, complete: () => resolve(last) };
-    transaction.within(() => next.handle().subscribe(observer));
+    const ended = (settle: () => void) => {
+      delivery.handlerEnds();
+      settle();
+    };
+    const observer = {
+      next: (value: unknown) => (last = value),
+      error: (error: unknown) => ended(() => reject(error)),
+      complete: () => ended(() => resolve(last)),
+    };
+    transaction.within(() => {
+      const running = next.handle();
+      delivery.handlerBegins();
+      running.subscribe(observer);
+    });
   });
 }
 

@@ -41,6 +41,10 @@ export class DeliveryInProgress implements Delivery {
   taken = false;
   /** Its transaction waits for a connection, BEGIN or the claim: the database, not the handler, takes the time. */
   isOpening = false;
+  /** The handler runs; also on, after a kill, until it ends. */
+  isHandling = false;
+  /** Called when it ends. */
+  onHandlerEnd: (() => void) | undefined;
   /** Of a parked event: what has to go in the same transaction. */
   removal: RowRemoval | undefined;
   /** To be awaited once it is known that the handler runs, before it does. What it throws fails the delivery. */
@@ -115,6 +119,15 @@ export class DeliveryInProgress implements Delivery {
     this.#killed = error;
     this.abort(error);
     this.#onKill?.(error);
+  }
+
+  handlerBegins(): void {
+    this.isHandling = true;
+  }
+
+  handlerEnds(): void {
+    this.isHandling = false;
+    this.onHandlerEnd?.();
   }
 
   /** What kill() has to do; called at once if the delivery is dead already. */
