@@ -160,7 +160,10 @@ export class Membership implements GroupListener, LaneHost {
     this.#anchored = false;
     this.#lastHeartbeat = performance.now();
     this.parts.brokers.end();
-    if (this.#ending) this.#committer.open(); // no anchor comes any more, and what ends now is still ours to commit
+    // Until the anchor, lanes of an earlier generation are still there, and kafkajs would commit theirs under the new one. While ending no anchor comes
+    // any more, and what ends now is still ours to commit if nobody else can have had it.
+    if (this.#ending && isSameMember) this.#committer.open();
+    else this.#committer.block();
     const assigned = new Set(partitions.map(partitionKey));
     const lost = this.lanes.filter((lane) => !assigned.has(partitionKey(lane)));
     this.#dropLanes(

@@ -40,12 +40,17 @@ export class OffsetCommitter {
 
   /** The last commit of a generation: leaves synchronously. Until {@link open}, no other follows. */
   commitNow(): void {
-    this.#blocked = true;
+    this.block();
     const offsets = [...this.#unwritten()];
     if (offsets.length > 0) void this.#write(offsets);
   }
 
-  /** A new generation has begun. */
+  /** Nothing is written until {@link open}. */
+  block(): void {
+    this.#blocked = true;
+  }
+
+  /** A new generation has begun, and its lanes stand where the group does. */
   open(): void {
     this.#blocked = false;
   }

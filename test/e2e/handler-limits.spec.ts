@@ -2,9 +2,8 @@ import { Controller } from '@nestjs/common';
 import { Payload } from '@nestjs/microservices';
 import { of, throwError } from 'rxjs';
 import { expect, test } from 'vitest';
-import { Idempotent, IdempotencyHealth, Signal } from 'nestjs-kafka-idempotency';
-import { until } from 'nestjs-kafka-idempotency/testing';
-import { eventHandler, Gate, writeEffect, type TestEvent } from './kit/handlers.js';
+import { Idempotent, Signal } from 'nestjs-kafka-idempotency';
+import { eventHandler, type TestEvent } from './kit/handlers.js';
 import { testService, testWorld } from './kit/in-test.js';
 import { parkedRows } from './kit/parked.js';
 import { OnTopic } from './kit/service.js';
@@ -31,36 +30,6 @@ test('@Signal() aborts at the timeout, and a handler that honours it ends early 
   await world.untilCommitted(topic, 2);
   expect(reasons).toEqual(['HANDLER_TIMEOUT', 'HANDLER_TIMEOUT']);
   expect(await parkedRows(world)).toMatchObject([{ event_id: 'slow', error_code: 'HANDLER_TIMEOUT', attempts: 2 }]);
-});
-
-test('B28 a handler that ignores its timeout is left behind and its event goes on, and liveness goes down after ten seconds more', async () => {
-  const world = await testWorld();
-  const topic = await world.topic();
-  const never = new Gate();
-  const service = await testService(world, {
-    options: { retry: { ...TWO, attempts: 1 }, timeout: 200 },
-    controllers: [
-      eventHandler(topic, async ({ id }, tools) => {
-        if (id === 'hung') await never.passed;
-        await writeEffect(tools, id);
-      }),
-    ],
-  });
-  const health = () => service.app.get(IdempotencyHealth).check();
-  await world.send(topic, { id: 'hung' }, { id: 'b' });
-  await world.untilCommitted(topic, 2);
-  expect(await health()).toMatchObject({ live: true, ready: true });
-  const dead = await until(
-    async () => {
-      const report = await health();
-      return report.live ? undefined : report;
-    },
-    { what: 'liveness to go down', timeoutMs: 15_000 },
-  );
-  expect(dead.reasons[0]).toMatchObject({ code: 'HANDLER_TIMEOUT' });
-  never.open();
-  await until(async () => (await health()).live, { what: 'liveness to be back' });
-  expect(await world.effects()).toEqual(['b']); // what it wrote in the end was refused
 });
 
 test.each([
