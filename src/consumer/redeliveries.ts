@@ -57,7 +57,7 @@ export class Redeliveries implements Redelivery {
     const message = `The redelivery did not end within the ${deadlineMs} ms that draining may take (shutdown.deadline), so its transaction is rolled back; it comes again`;
     for (const [parked] of this.#running)
       this.parts.attempts.kill(parked, new IdempotencyError('SHUTDOWN_DEADLINE', message, { retryable: true }));
-    await within(Promise.all([...this.#running.values()]), KILLED_MS);
+    await within(Promise.all(this.#running.values()), KILLED_MS);
   }
 
   /** False: none in time. */
