@@ -91,7 +91,9 @@ test('B11 a connection that dies under the handler fails the attempt with its ow
   await world.send(topic, { id: 'e0' });
   await written.passed;
   await world.db.query('SELECT pg_terminate_backend($1)', [pids[0]]);
-  await until(() => poolOf(service).totalCount === 0, { what: 'the pool to drop the dead connection' });
+  await until(() => poolOf(service).totalCount === poolOf(service).idleCount, {
+    what: 'the pool to drop the dead connection',
+  });
   killed.open();
   await world.untilCommitted(topic, 1);
   expect(service.named('failed')).toMatchObject([{ error: { code: 'TRANSACTION_ABORTED', cause: { code: '57P01' } } }]);
@@ -104,19 +106,24 @@ test('B11 a session that ends in the very moment it begins fails an attempt and 
   const sessions = await StillbornSessions.open(world.databaseUrl);
   onTestFinished(() => sessions.close());
   const topic = await world.topic(2);
-  const meeting = new Meeting(2); // the second needs a connection that is not there yet
+  const meeting = new Meeting(2); // the second needs a connection of its own
   const service = await testService(world, {
     databaseUrl: sessions.url,
+    typeOrm: { extra: { idleTimeoutMillis: 50 } },
     controllers: [
       eventHandler(topic, async ({ id }, tools) => {
-        await meeting.arrive();
+        if (!id.startsWith('first')) await meeting.arrive();
         await writeEffect(tools, id);
       }),
     ],
   });
+  // The first record of each partition also leaves its mark, in a session of its own.
+  await world.send(topic, { id: 'first', partition: 0 }, { id: 'first too', partition: 1 });
+  await world.untilEffects(2);
+  await until(() => poolOf(service).totalCount === 0, { what: 'the pool to be empty' });
   sessions.endNext();
   await world.send(topic, { id: 'e0', partition: 0 }, { id: 'e1', partition: 1 });
-  await world.untilEffects(2);
+  await world.untilEffects(4);
   expect(sessions.died).toBe(1);
   expect(service.named('failed')).toHaveLength(1);
 });
