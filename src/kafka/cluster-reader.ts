@@ -1,4 +1,5 @@
 import type { Admin, Kafka } from 'kafkajs';
+import { LEADERLESS, typeOf } from './broker-answer.js';
 import { partitionKey, type TopicPartition } from './positions.js';
 
 /** First offset still stored and the one the next record will get. */
@@ -15,8 +16,17 @@ export interface Positions {
 }
 
 const NO_OFFSET = -1n;
+/** Answers of the cluster that mean: not for you to read. */
+const MISSING: readonly unknown[] = [
+  'UNKNOWN_TOPIC_OR_PARTITION',
+  'INVALID_TOPIC_EXCEPTION',
+  'TOPIC_AUTHORIZATION_FAILED',
+];
 
-/** Reads of the cluster. Rejects as kafkajs does; the callers know how long to go on. */
+/**
+ * Reads of the cluster. Rejects as kafkajs does; the callers know how long to go on. kafkajs fails over a partition without a leader in any topic it asks
+ * about, and asks about all unless told which: so only {@link ClusterReader.topics}, which cannot be told, waits for other people's topics.
+ */
 export class ClusterReader {
   readonly #admin: Admin;
   #connected: Promise<void> | undefined;
@@ -25,7 +35,17 @@ export class ClusterReader {
     this.#admin = kafka.admin();
   }
 
-  /** Names of all topics but Kafka's own. */
+  /** Those of the topics that exist, whether or not they have their leaders. */
+  async existing(topics: readonly string[]): Promise<string[]> {
+    await this.#connect();
+    if (topics.length === 0) return [];
+    if (await this.#haveLeaders(topics)) return [...topics];
+    const found: string[] = [];
+    for (const topic of topics) if (await this.#exists(topic)) found.push(topic);
+    return found;
+  }
+
+  /** Names of all topics but Kafka's own. Rejects while one of them has no leader. */
   async topics(): Promise<string[]> {
     await this.#connect();
     return (await this.#admin.listTopics()).filter((topic) => !topic.startsWith('__'));
@@ -41,8 +61,8 @@ export class ClusterReader {
     await admin.connect();
     try {
       const topics = [...new Set(partitions.map(({ topic }) => topic))];
+      const bounds = await boundsOf(admin, topics); // first, for by this the client learns which topics are its own
       const committed = await committedOf(admin, groupId, topics);
-      const bounds = await boundsOf(admin, topics);
       const unknown = partitions.find((place) => !bounds.has(partitionKey(place)));
       if (unknown !== undefined)
         throw new Error(`the cluster does not know ${unknown.topic}[${unknown.partition}] yet`);
@@ -54,6 +74,27 @@ export class ClusterReader {
 
   async close(): Promise<void> {
     if (this.#connected !== undefined) await this.#admin.disconnect();
+  }
+
+  async #haveLeaders(topics: readonly string[]): Promise<boolean> {
+    try {
+      await this.#admin.fetchTopicMetadata({ topics: [...topics] });
+      return true;
+    } catch (error) {
+      if (MISSING.includes(typeOf(error)) || typeOf(error) === LEADERLESS) return false;
+      throw error;
+    }
+  }
+
+  async #exists(topic: string): Promise<boolean> {
+    try {
+      await this.#admin.fetchTopicMetadata({ topics: [topic] });
+      return true;
+    } catch (error) {
+      if (MISSING.includes(typeOf(error))) return false;
+      if (typeOf(error) === LEADERLESS) return true;
+      throw error;
+    }
   }
 
   async #connect(): Promise<void> {
