@@ -20,8 +20,7 @@ export async function warnOfSiblingGroup(
 ): Promise<void> {
   const logger = new Logger('IdempotentKafkaServer');
   try {
-    const existing = await reader.topics();
-    const known = topics.filter((topic) => existing.includes(topic));
+    const known = await reader.existing(topics);
     const hasOffsets = async (group: string) =>
       (
         await reader.positions(

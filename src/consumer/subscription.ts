@@ -1,4 +1,5 @@
 import { Logger } from '@nestjs/common';
+import { LEADERLESS, typeOf } from '../kafka/broker-answer.js';
 import type { ClusterReader } from '../kafka/cluster-reader.js';
 import type { HandlerTable } from './handler-table.js';
 
@@ -10,12 +11,13 @@ export interface Subscribed {
 }
 
 /**
- * Which of the cluster's topics the handlers want. Topics are always listed first: kafkajs would fail a subscription to a missing topic without
+ * Which of the cluster's topics the handlers want. Topics are always looked up first: kafkajs would fail a subscription to a missing topic without
  * naming it, and resolves a regular expression only once.
  */
 export class Subscription {
   readonly #logger = new Logger('IdempotentKafkaServer');
   #told = '';
+  #listed: readonly string[] | undefined;
 
   constructor(
     private readonly handlers: HandlerTable,
@@ -28,11 +30,22 @@ export class Subscription {
   }
 
   async look(): Promise<Subscribed> {
-    const existing = await this.reader.topics();
-    const topics = existing.filter((topic) => this.handlers.matches(topic)).sort();
-    const missing = this.handlers.exactTopics.filter((topic) => !existing.includes(topic));
+    const { exactTopics, hasRegExp } = this.handlers;
+    const exact = await this.reader.existing(exactTopics);
+    const matching = hasRegExp ? (await this.#all()).filter((topic) => this.handlers.matches(topic)) : [];
+    const missing = exactTopics.filter((topic) => !exact.includes(topic));
     this.#tell(missing);
-    return { topics, missing };
+    return { topics: [...new Set([...exact, ...matching])].sort(), missing };
+  }
+
+  /** While somebody's topic has no leader the cluster cannot be listed: then those that were there before. */
+  async #all(): Promise<readonly string[]> {
+    try {
+      return (this.#listed = await this.reader.topics());
+    } catch (error) {
+      if (this.#listed === undefined || typeOf(error) !== LEADERLESS) throw error;
+      return this.#listed;
+    }
   }
 
   #tell(missing: readonly string[]): void {

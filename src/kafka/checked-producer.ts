@@ -9,6 +9,7 @@ import {
 } from 'kafkajs';
 import { IdempotencyError } from '../shared/errors.js';
 import { within } from '../shared/within.js';
+import { LEADERLESS, typeOf } from './broker-answer.js';
 import { PartitionChoice } from './partition-choice.js';
 
 const TRIES = 5;
@@ -76,8 +77,7 @@ export class CheckedProducer {
 
   /** Sends, and gives back what was not stored. */
   async #try(unsent: readonly TopicMessages[]): Promise<TopicMessages[]> {
-    const live = (this.#live ??= newProducer(this.newKafka(), this.settings));
-    await (live.connected ??= live.producer.connect());
+    const live = this.#live ?? (await this.#connect());
     const answer = await live.producer.sendBatch({
       acks: -1,
       compression: this.settings.compression === 'gzip' ? CompressionTypes.GZIP : CompressionTypes.None,
@@ -86,6 +86,26 @@ export class CheckedProducer {
     return unsent
       .map(({ topic, messages }) => ({ topic, messages: live.choice.missing(topic, messages, answer) }))
       .filter(({ messages }) => messages.length > 0);
+  }
+
+  /**
+   * Idempotent, so that kafkajs's own retries store nothing twice. For that it asks for the leaders of all topics there are, and fails while anybody's has
+   * none; then it goes without.
+   */
+  async #connect(): Promise<LiveProducer> {
+    try {
+      return await this.#begin({ idempotent: true });
+    } catch (error) {
+      if (typeOf(error) !== LEADERLESS) throw error;
+      this.#throwAway();
+      return this.#begin({ idempotent: false });
+    }
+  }
+
+  async #begin(kind: { readonly idempotent: boolean }): Promise<LiveProducer> {
+    this.#live = newProducer(this.newKafka(), this.settings, kind);
+    await this.#live.producer.connect();
+    return this.#live;
   }
 
   async #close(): Promise<void> {
@@ -102,15 +122,18 @@ export class CheckedProducer {
 interface LiveProducer {
   readonly producer: Producer;
   readonly choice: PartitionChoice;
-  connected?: Promise<void>;
 }
 
-function newProducer(kafka: Kafka, { createPartitioner }: ProducerSettings): LiveProducer {
+function newProducer(
+  kafka: Kafka,
+  { createPartitioner }: ProducerSettings,
+  { idempotent }: { readonly idempotent: boolean },
+): LiveProducer {
   const choice = new PartitionChoice(createPartitioner);
   const producer = kafka.producer({
     createPartitioner: choice.partitioner,
     allowAutoTopicCreation: false,
-    idempotent: true,
+    idempotent,
     maxInFlightRequests: 1,
     // By itself kafkajs would try for ever, and nobody would hear of an outage.
     retry: { retries: KAFKAJS_RETRIES },

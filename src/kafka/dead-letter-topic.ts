@@ -18,12 +18,12 @@ export class DeadLetterTopic {
   constructor(
     private readonly topic: string,
     private readonly producer: CheckedProducer,
-    private readonly reader: Pick<ClusterReader, 'topics'>,
+    private readonly reader: Pick<ClusterReader, 'existing'>,
   ) {}
 
   /** Rejects with TOPIC_MISSING if the topic is not there: at start-up, before the first event is dead. */
   async check(): Promise<void> {
-    if ((await this.reader.topics()).includes(this.topic)) return;
+    if ((await this.reader.existing([this.topic])).length > 0) return;
     throw new IdempotencyError(
       'TOPIC_MISSING',
       `The topic of deadLetters, ${this.topic}, does not exist, so no event could be parked as dead. Create it, with max.message.bytes some 10 kB above that of the topics you consume, or leave deadLetters out`,

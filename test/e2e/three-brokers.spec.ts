@@ -99,6 +99,34 @@ test('F15 each broker of three killed in turn, the coordinator first: progress w
   expect(service.server.health()).toMatchObject({ live: true, ready: true });
 }, 300_000);
 
+test('F15 somebody else’s topic without a leader keeps nobody from starting, sending or consuming', async () => {
+  const world = await testWorld({ brokers: kafka.brokers });
+  const topic = await world.topic(PARTITIONS, '', { replicas: 3, config: { 'min.insync.replicas': '2' } });
+  const foreign = world.topicName('.foreign');
+  await world.admin.createTopics({
+    topics: [{ topic: foreign, replicaAssignment: [{ partition: 0, replicas: [2] }] }],
+    waitForLeaders: false,
+  });
+  await until(async () => (await leadersOf(foreign)).get(0) === 2, { what: 'its leader' });
+  await kafka.node(2).kill();
+  onTestFinished(() => kafka.node(2).start());
+  const areMoved = async () => [...(await leadersOf(topic)).values()].every((leader) => leader !== 2);
+  await until(areMoved, { what: 'new leaders', timeoutMs: 30_000 });
+  await expect(withAdmin((admin) => admin.listTopics())).rejects.toThrow('no leader');
+  const flow = testFlow(topic, (acknowledged) => acknowledged < 40);
+  const since = performance.now();
+  const service = await testService(world, {
+    controllers: [numberedHandler(topic, 0)],
+    options: { kafka: { consumer: { groupId: world.group, sessionTimeout: 3000, heartbeatInterval: 300 } } },
+  });
+  await until(() => handledOfAll(service, 20), { what: 'every partition to be consumed', timeoutMs: 60_000 });
+  expect(performance.now() - since).toBeLessThan(30_000);
+  expect(service.named('outage')).toEqual([]);
+  const each = await flow.stop();
+  await world.untilAtEnd(topic, 60_000);
+  await expectOnceInOrder(world, PARTITIONS, each);
+}, 180_000);
+
 function testFlow(topic: string, wanted: (acknowledged: number) => boolean): Flow {
   const flow = new Flow({ kafka: client, topic, partitions: PARTITIONS, batch: 20, wanted });
   onTestFinished(async () => void (await flow.stop()));
