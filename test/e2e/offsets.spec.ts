@@ -300,22 +300,6 @@ async function storedIds(world: World, topic: string): Promise<string[]> {
   return found;
 }
 
-test('B52 after a restart nothing comes again: each partition goes on at its next record', async () => {
-  const world = await testWorld();
-  const topic = await world.topic(3);
-  await sendNumbered(world, topic, 3, 30);
-  const handler = numberedHandler(topic, 0);
-  const first = await testService(world, { controllers: [handler] });
-  await world.untilAtEnd(topic);
-  await first.close();
-  const second = await testService(world, { controllers: [handler] });
-  for (const partition of [0, 1, 2])
-    await world.send(topic, { id: `last-${partition}`, partition, payload: { partition, seq: 30 } });
-  await world.untilEffects(93);
-  expect(second.named('received').map(({ offset }) => offset)).toEqual(['30', '30', '30']);
-  await expectOnceInOrder(world, 3, 31);
-});
-
 test('B70 an idle consumer costs next to no processor time, and no timer warns', async () => {
   const warnings: string[] = [];
   const hear = (warning: Error) => warnings.push(warning.name);

@@ -64,8 +64,8 @@ export class Topics {
     return found.toSorted((a, b) => a.partition - b.partition);
   }
 
+  /** The metadata names leaders before they know that they are. */
   async #hasLeaders(topic: string): Promise<boolean> {
-    const metadata = await this.admin.fetchTopicMetadata({ topics: [topic] }).catch(() => undefined);
-    return metadata?.topics[0]?.partitions.every(({ leader }) => leader >= 0) ?? false;
+    return (await this.admin.fetchTopicOffsets(topic)).length > 0;
   }
 }
