@@ -125,7 +125,13 @@ export class RecordDelivery {
     const { handler, record, lane } = work;
     const { consumer, settings } = handler.profile;
     const request = { record: record.stored, consumer, eventId: undefined, holdKey: settings.holdKey };
-    const verdict = await this.#persist(work, async () => (await lane.parking.gate(request)) ?? 'run');
+    let asked = lane.parking.gate(request);
+    if (asked === undefined) return this.#untilSettled(work);
+    const verdict = await this.#persist(work, async () => {
+      const answer = asked ?? lane.parking.gate(request);
+      asked = undefined;
+      return (await answer) ?? 'run';
+    });
     switch (verdict) {
       case 'run':
         return this.#untilSettled(work);
