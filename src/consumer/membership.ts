@@ -16,10 +16,11 @@ import {
 import { partitionKey, type TopicPartition } from '../kafka/positions.js';
 import { STALE_SESSION } from '../shared/session.js';
 import { within } from '../shared/within.js';
-import { anchorOf, inRange, type Anchor, type Gap } from './anchor.js';
+import { anchorOf, inRange, type Anchor } from './anchor.js';
 import type { DeliveryAttempts } from './delivery-attempts.js';
 import { FetchFlow } from './fetch-flow.js';
 import { forgottenOffsets, standsIn, type HandledBefore } from './missing-offsets.js';
+import { GapNotice, outOfRange } from './gap-notice.js';
 import { Lane, type LaneHost } from './lane.js';
 import { OffsetCommitter, type Barrier } from './offset-committer.js';
 import { OffsetLedger } from './offset-ledger.js';
@@ -71,6 +72,7 @@ export class Membership implements GroupListener, LaneHost {
   readonly #client: GroupClient;
   readonly #committer: OffsetCommitter;
   readonly #flow: FetchFlow;
+  readonly #gaps: GapNotice;
   readonly #lanes = new Map<string, Lane>();
   readonly #timer: NodeJS.Timeout;
   #tellCrash: (error: Error) => void = () => {};
@@ -95,6 +97,7 @@ export class Membership implements GroupListener, LaneHost {
       lanes: () => this.#lanes.values(),
       lostPosition: (lane) => this.#lostPosition(lane),
     });
+    this.#gaps = new GapNotice(parts.groupId, parts.emit);
     this.#timer = setInterval(() => this.#tick(), parts.commitIntervalMs);
   }
 
@@ -293,7 +296,7 @@ export class Membership implements GroupListener, LaneHost {
     for (const [index, { place, anchor }] of opening.entries()) {
       const key = partitionKey(place);
       this.#openLane(place, anchor, { parking: parked[index]!, committed: known.committed.get(key) });
-      if (anchor.gap === undefined && forgotten.has(key)) this.#tellForgotten(place, startOf(anchor));
+      if (anchor.gap === undefined && forgotten.has(key)) this.#gaps.tellForgotten(place, startOf(anchor));
     }
     const lanes = this.lanes;
     this.#anchored = true;
@@ -357,24 +360,9 @@ export class Membership implements GroupListener, LaneHost {
     });
     this.parts.endings.set(key, lane.ended);
     this.#lanes.set(key, lane);
-    if (anchor.gap !== undefined) this.#tellGap(place, anchor.gap, anchor.kind);
+    if (anchor.gap !== undefined) this.#gaps.tell(place, anchor.gap, anchor.kind);
     if (anchor.kind === 'stop') this.#flow.stop(lane, outOfRange(place, anchor.gap));
     return lane;
-  }
-
-  #tellGap({ topic, partition }: TopicPartition, { from, to }: Gap, kind: Opening['kind']): void {
-    this.parts.emit({ name: 'gap', topic, partition, from: from.toString(), to: to.toString() });
-    if (kind === 'stop') return; // the stop itself is told
-    this.#logger.error(
-      `The next offset of ${topic}[${partition}] was ${from}, but Kafka holds nothing there: its first record is ${to}. What lies before was deleted unread, or the topic or the group's offsets were made anew. Going on at ${to} (OFFSET_OUT_OF_RANGE)`,
-    );
-  }
-
-  #tellForgotten({ topic, partition }: TopicPartition, at: bigint): void {
-    this.parts.emit({ name: 'gap', topic, partition, from: '-1', to: at.toString() });
-    this.#logger.error(
-      `Group ${this.parts.groupId} has no offset for ${topic}[${partition}], although events of this topic have been handled here. The group's offsets were deleted or have expired, or it has a new name. Going on at ${at}: what is known as handled is skipped (OFFSET_OUT_OF_RANGE)`,
-    );
   }
 
   /** The lane waits for a position that does not come. Its own offset is written back over what kafkajs may have written there. */
@@ -445,11 +433,4 @@ type Opening = Exclude<Anchor, { kind: 'keep' }>;
 
 function startOf(anchor: Opening): bigint {
   return anchor.kind === 'open' ? anchor.first : anchor.at;
-}
-
-function outOfRange({ topic, partition }: TopicPartition, { from, to }: Gap): IdempotencyError {
-  return new IdempotencyError(
-    'OFFSET_OUT_OF_RANGE',
-    `The next offset of ${topic}[${partition}] is ${from}, but Kafka holds nothing there: its first record is ${to}. With kafka.offsetOutOfRange 'fail' the partition stops and the group's offset stays. Reset the group to where it shall go on, or allow 'earliest'`,
-  );
 }

@@ -1,16 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Logger } from '@nestjs/common';
 import { backoffMs, type Backoff } from '../shared/backoff.js';
 import { DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
 import { IdempotencyError, type ErrorCode } from '../shared/errors.js';
-import { placeOf, type EmitEvent, type EventPlace } from '../shared/events.js';
+import type { EmitEvent } from '../shared/events.js';
 import { HISTORY_ENTRIES, noteOf } from '../shared/failed-attempt.js';
-import { oneLine } from '../shared/one-line.js';
-import type { FailedAttempt, ParkedState, ParkReason, PartitionParking } from '../shared/parking.js';
+import type { FailedAttempt, ParkReason, PartitionParking } from '../shared/parking.js';
 import { errorChain } from '../shared/sql-state.js';
 import type { TopicPartition } from '../kafka/positions.js';
 import type { ConsumedRecord } from './consumed-record.js';
 import type { DeliveryAttempts } from './delivery-attempts.js';
+import { DeliveryLog, errorOf, textOf } from './delivery-log.js';
 import { failureOf, type Failure } from './failure-policy.js';
 import type { HandlerTable, RegisteredHandler } from './handler-table.js';
 import { nextStep, type NextStep } from './next-step.js';
@@ -22,7 +21,6 @@ import type { Slots } from './slots.js';
 const PARKING_RETRY: Backoff = { delayMs: 200, factor: 2, maxDelayMs: 10_000, jitter: 'none' };
 /** Where it is the database that is away: it shall not be waited for longer than for the probe of an outage. */
 const DATABASE_RETRY_MS = 1000;
-const SHOWN_BYTES = 300;
 
 /** Why a record still stands in front of its partition. */
 export interface Retrying {
@@ -82,9 +80,11 @@ interface Tried {
  * - an outage of the database counts for nothing and parks nothing.
  */
 export class RecordDelivery {
-  readonly #logger = new Logger('IdempotentKafkaServer');
+  readonly #log: DeliveryLog;
 
-  constructor(private readonly parts: RecordDeliveryParts) {}
+  constructor(private readonly parts: RecordDeliveryParts) {
+    this.#log = new DeliveryLog(parts.emit);
+  }
 
   /** Resolves when the record is final, or with undefined if the lane was interrupted before. Never rejects. */
   async deliver(record: ConsumedRecord, lane: LaneWork): Promise<Settled | undefined> {
@@ -94,7 +94,7 @@ export class RecordDelivery {
         'NO_HANDLER',
         `No handler matches topic ${record.topic}, so its partition ${record.partition} stops in front of offset ${record.offset}`,
       );
-      this.#logger.error(lane.stopped.message);
+      this.#log.stopped(lane.stopped);
       return undefined;
     }
     let duplicate = false;
@@ -136,10 +136,10 @@ export class RecordDelivery {
       case 'run':
         return this.#untilSettled(work);
       case 'held':
-        this.#tellParked(work, { state: 'held', reason: 'behind', attempt: 0, eventId: undefined });
+        this.#log.parked(consumer, record, { state: 'held', reason: 'behind', attempt: 0, eventId: undefined });
         return PARKED;
       case 'parked':
-        this.#logger.log(`${consumer}: ${placeText(record)} is parked already, or was discarded, and is not run`);
+        this.#log.parkedBefore(consumer, record);
         return PARKED;
       case undefined:
         return undefined;
@@ -212,7 +212,8 @@ export class RecordDelivery {
     } else if (failure?.kind === 'transient') {
       tried.reruns += 1;
     }
-    this.#tell(work.lane, delivery, { report, step });
+    const detail = this.#log.unsettled(delivery, report, step);
+    work.lane.retrying = { since: work.lane.retrying?.since ?? new Date(), code: 'HANDLER_RETRYING', detail };
     return step;
   }
 
@@ -239,7 +240,7 @@ export class RecordDelivery {
     };
     const state = await this.#persist(work, () => lane.parking.park(request));
     if (state === undefined) return undefined;
-    this.#tellParked(work, { state, reason, error, attempt: delivery.attempt, eventId });
+    this.#log.parked(consumer, record, { state, reason, error, attempt: delivery.attempt, eventId });
     return PARKED;
   }
 
@@ -256,9 +257,8 @@ export class RecordDelivery {
         const isDatabase = isDatabaseAway(error);
         if (isDatabase && !lane.interrupted.aborted) this.parts.outage.suffered(textOf(error));
         const delayMs = isDatabase ? DATABASE_RETRY_MS : backoffMs(PARKING_RETRY, tries);
-        const detail = `What is parked of ${placeText(record)} for ${handler.profile.consumer} could not be read or written, so the record stays in front: ${textOf(error)}`;
+        const detail = this.#log.notParked(handler.profile.consumer, record, { code, error, delayMs });
         lane.retrying = { since: lane.retrying?.since ?? new Date(), code, detail };
-        this.#logger.error(`${detail}; again in ${delayMs} ms (${code})`);
         await pause(delayMs, lane);
       }
     }
@@ -273,35 +273,6 @@ export class RecordDelivery {
       if (!IdempotencyError.is(errorOf(report), 'HANDLER_TIMEOUT')) this.parts.outage.passed();
     }
   }
-
-  #tell(
-    lane: LaneWork,
-    delivery: DeliveryInProgress,
-    { report, step }: { report: DeliveryReport; step: NextStep },
-  ): void {
-    const place = placeOf(delivery);
-    const error = errorOf(report);
-    this.parts.emit({ name: report.outcome as 'failed' | 'busy' | 'unknown', error, ...place });
-    const detail = `${delivery.consumer} ${report.outcome} on ${placeText(delivery)}, attempt ${delivery.attempt}: ${textOf(error)}`;
-    if (step.step === 'again') {
-      this.parts.emit({ name: 'retried', error, delayMs: step.delayMs, ...place });
-      this.#logger.warn(`${detail}; again in ${step.delayMs} ms`);
-    } else {
-      this.#logger.error(`${detail}; no further attempt`);
-    }
-    lane.retrying = { since: lane.retrying?.since ?? new Date(), code: 'HANDLER_RETRYING', detail };
-  }
-
-  #tellParked(
-    { handler, record }: Work,
-    parked: Pick<EventPlace, 'eventId' | 'attempt'> & { state: ParkedState; reason: ParkReason; error?: unknown },
-  ): void {
-    const { consumer } = handler.profile;
-    const { topic, partition } = record;
-    const place = { topic, partition, offset: record.offset.toString(), eventId: parked.eventId };
-    this.parts.emit({ name: 'parked', consumer, ...place, ...parked });
-    this.#logger.warn(`${consumer} parked ${placeText(place)} as ${parked.state} (${parked.reason})`);
-  }
 }
 
 /** Interrupted, it ends at once: the caller looks. */
@@ -311,28 +282,4 @@ async function pause(ms: number, { interrupted }: LaneWork): Promise<void> {
 
 function isDatabaseAway(error: unknown): boolean {
   return errorChain(error).some((link) => IdempotencyError.is(link, 'DATABASE_UNAVAILABLE'));
-}
-
-function errorOf(report: DeliveryReport): unknown {
-  return 'error' in report ? report.error : undefined;
-}
-
-function placeText({
-  topic,
-  partition,
-  offset,
-  eventId,
-}: {
-  topic: string;
-  partition: number;
-  offset: string | bigint;
-  eventId?: string | undefined;
-}): string {
-  return `${topic}[${partition}]@${offset}${eventId === undefined ? '' : `, event ${eventId}`}`;
-}
-
-/** For a log line: without stack, bounded. */
-function textOf(error: unknown): string {
-  const { name, message } = noteOf(error, new Date());
-  return `${name}: ${oneLine(message, SHOWN_BYTES)}`;
 }
