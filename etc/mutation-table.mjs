@@ -91,7 +91,7 @@ export const MUTATIONS = [
     name: 'parked before the offset',
     file: 'src/consumer/record-delivery.ts',
     find: `const state = await this.#persist(work, () => lane.parking.park(request));`,
-    replace: `const state: ParkedState | undefined = 'dead';
+    replace: `const state: "dead" | undefined = 'dead';
     void lane.parking.park(request).catch(() => undefined);`,
     without: 'a failed event is parked before its offset moves',
     project: 'services',

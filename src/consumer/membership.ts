@@ -316,10 +316,13 @@ export class Membership implements GroupListener, LaneHost {
         this.#trouble = undefined;
         return epoch === this.#epoch && !this.#ending ? found : undefined;
       } catch (error) {
+        if (this.#trouble === undefined) {
+          const message = (error as Error).message;
+          this.#logger.warn(
+            `Reading the group's offsets, or what is parked, failed, so nothing runs yet and it is tried again: ${message}`,
+          );
+        }
         this.#trouble = { since: this.#trouble?.since ?? new Date(), error };
-        this.#logger.warn(
-          `Reading the group's offsets, or what is parked, failed, so nothing runs yet: ${(error as Error).message}`,
-        );
         await sleep(ANCHOR_RETRY_MS);
       }
     }
