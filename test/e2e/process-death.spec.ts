@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import { until } from 'nestjs-kafka-idempotency/testing';
-import { testWorker, testWorld } from './kit/in-test.js';
+import { eventHandler, writeEffect } from './kit/handlers.js';
+import { testService, testSession, testWorker, testWorld } from './kit/in-test.js';
 import { parkedRows } from './kit/parked.js';
 import type { World } from './kit/world.js';
 
@@ -67,4 +68,24 @@ test('a process that ends in order leaves no mark, and one that is killed withou
   await world.untilCommitted(topic, 6);
   expect(await parkedRows(world)).toEqual([]);
   expect(await world.effects()).toEqual(['a', 'k0', 'k1', 'k2', 'k3', 'z']);
+});
+
+test('a mark that cannot be written holds its record back, counts for nothing and parks nothing', async () => {
+  const world = await testWorld();
+  const topic = await world.topic();
+  const service = await testService(world, {
+    options: { timeout: 300, retry: { attempts: 2, delay: 10, factor: 1, jitter: 'none' } },
+    controllers: [eventHandler(topic, ({ id }, tools) => writeEffect(tools, id))],
+  });
+  await until(() => service.named('assigned').length > 0, { what: 'the join' });
+  const session = await testSession(world);
+  await session.startTransaction();
+  await session.query('LOCK TABLE running_records IN ACCESS EXCLUSIVE MODE');
+  await world.send(topic, { id: 'a' });
+  await until(() => service.named('failed').length >= 3, { what: 'more failures than attempts', timeoutMs: 30_000 });
+  expect(await world.effects()).toEqual([]);
+  await session.rollbackTransaction();
+  await world.untilCommitted(topic, 1);
+  expect(await world.effects()).toEqual(['a']);
+  expect(await parkedRows(world)).toEqual([]);
 });

@@ -304,3 +304,32 @@ test('closing waits for an event that is being redelivered', async () => {
   expect(await world.effects()).toEqual(['a']);
   expect(await parkedRows(world)).toEqual([]);
 });
+
+test('closing does not wait beyond its deadline for a redelivery that hangs, and the round counts for nothing', async () => {
+  const world = await testWorld();
+  const topic = await world.topic();
+  const began = new Gate();
+  const service = await testService(world, {
+    options: {
+      retry: { ...THREE, attempts: 1 },
+      redelivery: { rounds: 1, delay: 20, factor: 1, maxDelay: 20 },
+      parking: { poll: 20 },
+      shutdown: { deadline: 500 },
+    },
+    controllers: [
+      eventHandler(topic, async (_event, tools) => {
+        if (currentDelivery()?.attempt === 1) throw new Error('no');
+        await writeEffect(tools, 'half');
+        began.open();
+        await new Promise(() => undefined);
+      }),
+    ],
+  });
+  await world.send(topic, { id: 'a' });
+  await began.passed;
+  const since = performance.now();
+  await service.close();
+  expect(performance.now() - since).toBeLessThan(5000);
+  expect(await world.effects()).toEqual([]);
+  expect(await parkedRows(world)).toMatchObject([{ state: 'scheduled', rounds: 0, attempts: 1 }]);
+});
