@@ -38,7 +38,7 @@ import { Subscription } from './subscription.js';
 export interface ServerOptions {
   readonly kafka: {
     readonly client: KafkaConfig;
-    readonly consumer: ConsumerConfig & { readonly sessionTimeout: number };
+    readonly consumer: ConsumerConfig & { readonly sessionTimeout: number; readonly rebalanceTimeout: number };
     readonly groupId: string;
     readonly postfixId: string;
     readonly fromBeginning: boolean;

@@ -32,10 +32,12 @@ const ANCHOR_RETRY_MS = 250;
 /** For what was killed to say how it ended: a little more than a delivery is waited for. */
 const KILLED_MS = 1100;
 const LEAVE_MS = 500;
+/** For brokers that miss heartbeats, before another client is tried. */
+const LEAST_PATIENCE_MS = 2000;
 
 export interface MembershipParts {
   readonly newKafka: () => Kafka;
-  readonly config: ConsumerConfig & { readonly sessionTimeout: number };
+  readonly config: ConsumerConfig & { readonly sessionTimeout: number; readonly rebalanceTimeout: number };
   readonly groupId: string;
   readonly fromBeginning: boolean;
   readonly buffer: { readonly records: number; readonly bytes: number };
@@ -82,6 +84,9 @@ export class Membership implements GroupListener, LaneHost {
   #ending = false;
   #ended: Promise<void> | undefined;
   #lastHeartbeat = performance.now();
+  /** Since when heartbeats are known to be missing; by performance.now(). */
+  #staleSince: number | undefined;
+  #joining = true;
   #trouble: { readonly since: Date; readonly error: unknown } | undefined;
 
   constructor(
@@ -161,6 +166,7 @@ export class Membership implements GroupListener, LaneHost {
     const isSameMember = memberId === this.#memberId;
     this.#memberId = memberId;
     this.#anchored = false;
+    this.#joining = false;
     this.#lastHeartbeat = performance.now();
     this.parts.brokers.end();
     // Until the anchor, lanes of an earlier generation are still there, and kafkajs would commit theirs under the new one. While ending no anchor comes
@@ -179,6 +185,7 @@ export class Membership implements GroupListener, LaneHost {
   }
 
   rebalancing(): void {
+    this.#joining = true;
     this.#committer.commitNow();
     for (const lane of this.#lanes.values()) void lane.unmark(); // or the next owner would think that we died
   }
@@ -263,11 +270,25 @@ export class Membership implements GroupListener, LaneHost {
   }
 
   #tick(): void {
-    if (this.isStale) {
-      const detail = `no heartbeat was answered for ${Math.round((performance.now() - this.#lastHeartbeat) / 1000)} s`;
-      this.parts.brokers.begin('The brokers do not answer, so nothing new begins', detail);
-    }
+    if (this.isStale) this.#missHeartbeats();
+    else this.#staleSince = undefined;
     void this.#commit();
+  }
+
+  /**
+   * kafkajs asks a coordinator that is frozen again and again, for minutes. A new client asks the others. Counted from when it was seen, so that a process that
+   * was frozen itself does not blame the brokers; a join may take as long as the slowest member.
+   */
+  #missHeartbeats(): void {
+    const now = performance.now();
+    const detail = `no heartbeat was answered for ${Math.round((now - this.#lastHeartbeat) / 1000)} s`;
+    if (!this.#joining) this.parts.brokers.begin('The brokers do not answer, so nothing new begins', detail);
+    this.#staleSince ??= now;
+    const { sessionTimeout, rebalanceTimeout } = this.parts.config;
+    const patienceMs = this.#joining
+      ? rebalanceTimeout + sessionTimeout
+      : Math.max(sessionTimeout / 2, LEAST_PATIENCE_MS);
+    if (now - this.#staleSince > patienceMs) this.crashed(new Error(detail));
   }
 
   async #anchor(epoch: number, isSameMember: boolean, partitions: readonly TopicPartition[]): Promise<void> {

@@ -124,7 +124,8 @@ export class RecordDelivery {
   async #throughGate(work: Work): Promise<Settled | undefined> {
     const { handler, record, lane } = work;
     const { consumer, settings } = handler.profile;
-    const request = { record: record.stored, consumer, eventId: undefined, holdKey: settings.holdKey };
+    const eventId = handler.profile.eventIdOf(record.view(settings.decode, this.parts.jsonDepth));
+    const request = { record: record.stored, consumer, eventId, holdKey: settings.holdKey };
     let asked = lane.parking.gate(request);
     if (asked === undefined) return this.#untilSettled(work);
     const verdict = await this.#persist(work, async () => {
@@ -136,7 +137,7 @@ export class RecordDelivery {
       case 'run':
         return this.#untilSettled(work);
       case 'held':
-        this.#log.parked(consumer, record, { state: 'held', reason: 'behind', attempt: 0, eventId: undefined });
+        this.#log.parked(consumer, record, { state: 'held', reason: 'behind', attempt: 0, eventId });
         return PARKED;
       case 'parked':
         this.#log.parkedBefore(consumer, record);

@@ -4,9 +4,9 @@ import type { ResolvedHandlerOptions, ResolvedOptions } from '../options/resolve
 import { resolveHandlerOptions } from '../options/resolve.js';
 import { IdempotencyError } from '../shared/errors.js';
 import type { HandlerProfile, HandlerProfiles } from '../shared/handler-profile.js';
-import type { IdSource } from '../shared/record.js';
+import type { IdSource, RecordView } from '../shared/record.js';
 import { RESOLVED_OPTIONS } from '../shared/tokens.js';
-import { defaultIdSource } from './identity/event-id.js';
+import { defaultIdSource, eventIdOf } from './identity/event-id.js';
 import { idempotentOptionsOf, isIdempotentMember } from './idempotent-metadata.js';
 
 // Nest's own keys (the same in 11 and 12), which its package root does not export.
@@ -76,7 +76,13 @@ export class HandlerCatalogue implements HandlerProfiles {
     if (given !== undefined && given.consumer === undefined && this.options.consumerNames === 'explicit')
       throw nameMissing(where);
     const settings: ResolvedHandlerOptions = resolveHandlerOptions(this.options, given, `@Idempotent() of ${where}`);
-    const profile = { consumer: given?.consumer ?? where, idempotent: given !== undefined, settings };
+    const id = given === undefined ? undefined : (given.id ?? defaultIdSource);
+    const profile = {
+      consumer: given?.consumer ?? where,
+      idempotent: given !== undefined,
+      settings,
+      eventIdOf: (record: RecordView) => id && usableId(id, record),
+    };
     const extras = Reflect.getMetadata(NEST_EXTRAS, method.body) as object | undefined;
     if (extras !== undefined) {
       if (this.#byExtras.has(extras))
@@ -119,6 +125,15 @@ export class HandlerCatalogue implements HandlerProfiles {
       this.#logger.log(
         `${names(plain)}: without @Idempotent() these run at least once, in no transaction of this package`,
       );
+  }
+}
+
+/** What is wrong with an id is told when the event is delivered. */
+function usableId(id: IdSource, record: RecordView): string | undefined {
+  try {
+    return eventIdOf(id, record);
+  } catch {
+    return undefined;
   }
 }
 

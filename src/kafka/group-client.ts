@@ -8,10 +8,13 @@ import {
   type Offsets,
 } from 'kafkajs';
 import { IdempotencyError } from '../shared/errors.js';
+import { within } from '../shared/within.js';
 import { Decoding, type DecodingSettings } from './codecs.js';
 import { byTopic, type PartitionOffset, type TopicPartition } from './positions.js';
 import { subscriptionAssigner } from './subscription-assigner.js';
 import { isMarker, undecodableOf, type Undecodable } from './undecodable-marker.js';
+
+const CONNECT_MS = 10_000;
 
 /** What one fetch brought for one partition. `fetchedOffset` is the position that was asked for; `lastOffset` includes records kafkajs filtered out. */
 export interface FetchedBatch extends TopicPartition {
@@ -79,7 +82,9 @@ export class GroupClient {
 
   /** Connects, subscribes and begins to fetch. Rejects if the brokers cannot be reached; a failure after that is told as a crash. */
   async run(topics: readonly string[]): Promise<void> {
-    await this.consumer.connect();
+    // kafkajs does not leave a first broker that takes connections and never answers; the next client begins with another.
+    if (!(await within(this.consumer.connect(), CONNECT_MS)))
+      throw new Error(`no broker answered within ${CONNECT_MS / 1000} s`);
     // Every partition is sought by its owner. kafkajs needs this only where an offset is out of range: then it writes over the group's offset, and -2
     // (earliest) can be told from no offset, while -1 (latest) would lose what is stored.
     await this.consumer.subscribe({ topics: [...topics], fromBeginning: true });

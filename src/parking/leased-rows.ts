@@ -16,7 +16,8 @@ const UNCOUNT = `WITH changed AS (UPDATE parked_events SET rounds = rounds - 1, 
   WHERE id = $1 AND version = $2 RETURNING 1) SELECT count(*)::integer AS changed FROM changed`;
 
 const SETTLE = `WITH changed AS (UPDATE parked_events SET state = $3, reason = $4, error_code = $5, error_name = $6, error_message = $7, history = ${historyWith('$8')},
-  first_failed_at = COALESCE(first_failed_at, $9), last_failed_at = $9, due_at = now() + $10::float8 * interval '1 millisecond', attempts = attempts + 1, version = version + 1
+  first_failed_at = COALESCE(first_failed_at, $9), last_failed_at = $9, due_at = now() + $10::float8 * interval '1 millisecond', attempts = attempts + 1,
+  rounds = rounds - CASE WHEN $11 THEN 0 ELSE 1 END, version = version + 1
   WHERE id = $1 AND version = $2 RETURNING 1) SELECT count(*)::integer AS changed FROM changed`;
 
 interface Changed {
@@ -65,10 +66,15 @@ export class LeasedRows {
     return this.#change(UNCOUNT, [id, version, delayMs]);
   }
 
-  /** `delayMs` null: dead. */
+  /** `delayMs` null: dead. `counts`: the round does. */
   settle(
     { id, version }: ParkedRow,
-    { noted, reason, delayMs }: { noted: FailedAttempt; reason: ParkReason; delayMs: number | null },
+    {
+      noted,
+      reason,
+      delayMs,
+      counts,
+    }: { noted: FailedAttempt; reason: ParkReason; delayMs: number | null; counts: boolean },
   ): Promise<boolean> {
     return this.#change(SETTLE, [
       id,
@@ -81,6 +87,7 @@ export class LeasedRows {
       JSON.stringify(historyEntry(noted)),
       noted.at.toISOString(),
       delayMs,
+      counts,
     ]);
   }
 

@@ -88,15 +88,16 @@ export class RedeliveryWorker {
       leaseMs: timeoutMs + LEASE_MARGIN_MS,
     }));
     for (const row of await this.parts.rows.take(leases, free)) {
-      const round = this.#round(row, redelivery).finally(() => {
-        this.#running.delete(round);
-        this.wake();
-      });
+      const round = this.#round(row, redelivery)
+        .catch((error: unknown) => this.#tell(error)) // its lease ends by itself
+        .finally(() => {
+          this.#running.delete(round);
+          this.wake();
+        });
       this.#running.add(round);
     }
   }
 
-  /** Never rejects. */
   async #round(row: ParkedRow, redelivery: Redelivery): Promise<void> {
     const next = await this.#deliver(row, redelivery);
     while (!(await this.#settled(row, next))) {
@@ -106,8 +107,8 @@ export class RedeliveryWorker {
   }
 
   async #deliver(row: ParkedRow, redelivery: Redelivery): Promise<AfterRedelivery> {
-    const settings = redelivery.consumers.get(row.consumer)!.redelivery; // leased for the consumers of this very object
-    if (diedInLastRound(row.rounds, settings)) {
+    const settings = redelivery.consumers.get(row.consumer)!; // leased for the consumers of this very object
+    if (diedInLastRound(row.rounds, settings.redelivery)) {
       const error = processDied(row);
       return { step: 'dead', error, noted: noteOf(error, new Date()), reason: 'process-death' };
     }
@@ -118,7 +119,7 @@ export class RedeliveryWorker {
       attempt: row.attempts + 1,
       removal: this.parts.rows.removal(row),
     });
-    return afterRedelivery(report, row.rounds, settings);
+    return afterRedelivery(report, row, settings);
   }
 
   /** False: it could not be written, and is to be tried again. */
@@ -167,7 +168,7 @@ export class RedeliveryWorker {
       lastFailedAt: noted.at,
     };
     const isOurs = await this.parts.copies.around({ record: recordOf(row, { edited: false }), facts, error }, () =>
-      this.parts.rows.settle(row, { noted, reason, delayMs: null }),
+      this.parts.rows.settle(row, { noted, reason, delayMs: null, counts: true }),
     );
     if (!isOurs) return false;
     this.parts.emit({ name: 'parked', state: 'dead', reason, error, ...placeOfRow(row) });

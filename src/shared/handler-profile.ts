@@ -26,6 +26,8 @@ export interface HandlerProfile {
   /** Bound by `@Idempotent()`: its interceptor must report every delivery. */
   readonly idempotent: boolean;
   readonly settings: HandlerSettings;
+  /** The event id of a record that is not delivered; undefined: it has none that may be used, or the handler needs none. */
+  readonly eventIdOf: (record: RecordView) => string | undefined;
 }
 
 /** Port: the consumer asks the handler room what a registered handler is. `extras` is the object that Nest hands to `addHandler` for its method. */

@@ -81,6 +81,13 @@ export interface RowRemoval {
   removeWith(query: (sql: string, parameters: unknown[]) => Promise<unknown>): Promise<'removed' | 'gone'>;
 }
 
+/** What the options of a handler say of parked events. */
+export interface ParkedSettings {
+  readonly timeoutMs: number;
+  readonly retry: Backoff & { readonly attempts: number };
+  readonly redelivery: RedeliverySettings;
+}
+
 /** A parked event to be delivered once to its one consumer. */
 export interface ParkedDelivery {
   readonly record: StoredRecord;
@@ -103,11 +110,8 @@ export type RedeliveryReport =
 
 /** Port: the parking room delivers through the consumer. */
 export interface Redelivery {
-  /** The consumer names that have an event handler here, with what their options say of parked events. Empty until the transport listens. */
-  readonly consumers: ReadonlyMap<
-    string,
-    { readonly timeoutMs: number; readonly redelivery: RedeliverySettings; readonly holdKey: boolean }
-  >;
+  /** The consumer names that have a handler here. Empty until the transport listens. */
+  readonly consumers: ReadonlyMap<string, ParkedSettings>;
   /** One attempt, in a slot of its own. Never rejects. With `removal` taken in the handler's transaction, or behind it for a handler without one. */
   redeliver(parked: ParkedDelivery): Promise<RedeliveryReport>;
 }

@@ -333,3 +333,30 @@ test('closing does not wait beyond its deadline for a redelivery that hangs, and
   expect(await world.effects()).toEqual([]);
   expect(await parkedRows(world)).toMatchObject([{ state: 'scheduled', rounds: 0, attempts: 1 }]);
 });
+
+test('an event that was held has the tries of any other when its turn comes, and is found by its id before', async () => {
+  const world = await testWorld();
+  const topic = await world.topic();
+  const broken = new Set(['e0']);
+  const failed: string[] = [];
+  const service = await testService(world, {
+    options: HELD,
+    controllers: [
+      eventHandler<Numbered>(topic, async ({ id, key, seq }, { dataSource }) => {
+        await dataSource.query('INSERT INTO effects (event_id, key, seq) VALUES ($1, $2, $3)', [id, key, seq]);
+        const isUnlucky = id === 'e1' && failed.length < 2;
+        if (isUnlucky) failed.push(id);
+        if (isUnlucky || broken.has(id)) throw new Error(`no luck with ${id}`);
+      }),
+    ],
+  });
+  await world.send(topic, ...numbered(3, 1));
+  await until(async () => (await parkedRows(world)).length === 3, { what: 'one dead and two held' });
+  expect(await parkedEvents(service).list({ eventId: 'e1' })).toMatchObject([{ state: 'held' }]);
+  broken.clear();
+  await parkedEvents(service).replay({ state: 'dead' }, { by: 'test' });
+  await world.untilEffects(3);
+  expect(failed).toHaveLength(2);
+  expect((await sequences(world)).get('k0')).toEqual([0, 1, 2]);
+  expect(await parkedRows(world)).toEqual([]);
+});

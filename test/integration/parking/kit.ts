@@ -11,7 +11,7 @@ import type {
   PartitionParking,
   Redelivery,
   RedeliveryReport,
-  RedeliverySettings,
+  ParkedSettings,
   StoredRecord,
 } from '#src/shared/parking.js';
 import { useDatabase, useSchema, type Orm, type OwnSchema } from '../schema/own-schema.js';
@@ -134,8 +134,8 @@ type Report = RedeliveryReport | 'run';
 
 /** Stands for the consumer: claims, writes its effect and takes the row away in one real transaction. `before` may answer in the handler's place. */
 export class ConsumerDouble implements Redelivery {
-  readonly consumers = new Map<string, { timeoutMs: number; redelivery: RedeliverySettings; holdKey: boolean }>([
-    [CONSUMER, { timeoutMs: 1000, redelivery: { ...BACKOFF, rounds: 4 }, holdKey: true }],
+  readonly consumers = new Map<string, ParkedSettings>([
+    [CONSUMER, { timeoutMs: 1000, retry: { ...BACKOFF, attempts: 1 }, redelivery: { ...BACKOFF, rounds: 4 } }],
   ]);
   readonly seen: ParkedDelivery[] = [];
 

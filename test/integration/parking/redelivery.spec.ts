@@ -84,7 +84,11 @@ describe('a scheduled event', () => {
 
   it('keeps 20 entries of its history however often it fails', async () => {
     const consumer = new ConsumerDouble(kit.dataSource, () => failing('transient'));
-    consumer.consumers.set(CONSUMER, { timeoutMs: 1000, redelivery: { ...BACKOFF, rounds: 30 }, holdKey: true });
+    consumer.consumers.set(CONSUMER, {
+      timeoutMs: 1000,
+      retry: { ...BACKOFF, attempts: 1 },
+      redelivery: { ...BACKOFF, rounds: 30 },
+    });
     await park(1);
     kit.room().start(consumer);
     await until(async () => (await kit.rows())[0]?.state === 'dead', { what: 'the dead row' });

@@ -44,7 +44,8 @@ export class Simulation {
     for (let offset = 0; offset < options.events; offset += 1)
       if (this.#random() < 0.2) this.#failuresLeft.set(`e${offset}`, 1 + Math.floor(this.#random() * 2));
     this.#double = new ConsumerDouble(kit.dataSource, (parked) => this.#mayFail(parked));
-    this.#double.consumers.set(CONSUMER, { timeoutMs: 5000, redelivery, holdKey: true });
+    const retry = { ...redelivery, attempts: 1 };
+    this.#double.consumers.set(CONSUMER, { timeoutMs: 5000, retry, redelivery });
   }
 
   async run(): Promise<SimulationResult> {
