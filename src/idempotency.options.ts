@@ -140,6 +140,13 @@ export interface IdempotencyOptions extends HandlerOptions {
   concurrency?: {
     /** Open transactions at once. More than the pool's size less one is POOL_TOO_SMALL at start-up. Default the pool's size less two, at least 1. */
     transactions?: number;
+    /**
+     * Keys of one partition at work at once, from 1 to 1000, within `transactions`. Records of one key keep their order, and so do those without a key among
+     * themselves; records of different keys do not. Many: a handler that locks rows of several keys waits for itself, and after a crash that many more events
+     * may come again. 1 keeps the order of the whole partition.
+     * Default 1.
+     */
+    keys?: number;
   };
   /** Records fetched and not yet handled: above a bound fetching pauses, below half of it it resumes. Small bounds make the consumer wait for fetches. */
   buffer?: {

@@ -36,6 +36,7 @@ export class StartupChecks {
     if (dataSource.options.type !== 'postgres') throw unsuitable(this.options.dataSource, dataSource.options.type);
     this.#tellOtherDataSources(dataSource);
     const transactions = this.#transactions(poolSizeOf(dataSource));
+    this.#tellKeys(transactions);
     const facts = await checkSchema((sql, params) => dataSource.query(sql, params as unknown[]), {
       schema: this.options.schema ?? dataSource.options.schema,
     });
@@ -71,6 +72,14 @@ export class StartupChecks {
       `concurrency.transactions is ${wanted} but the pool of DataSource '${this.options.dataSource}' holds ${poolSize} connections (poolSize, or extra.max), so handlers would wait for a ` +
       `connection while holding one. Raise the pool to ${wanted + 2}${poolSize > 2 ? ` or lower concurrency.transactions to ${poolSize - 2}` : ''}`;
     throw new IdempotencyError('POOL_TOO_SMALL', message);
+  }
+
+  #tellKeys(transactions: number): void {
+    const { keys } = this.options.concurrency;
+    if (keys <= transactions) return;
+    this.#logger.log(
+      `concurrency.keys is ${keys}, but no more than ${transactions} transactions are open at once (concurrency.transactions), so no more keys than that run at the same time. Raise the pool to ${keys + 2}, or lower keys`,
+    );
   }
 
   #timeoutsFit(idleInTransactionTimeoutMs: number): void {

@@ -46,6 +46,7 @@ export interface ServerOptions {
     readonly codecs: DecodingSettings['codecs'];
   };
   readonly deadLetters: { readonly topic: string } | undefined;
+  readonly concurrency: { readonly keys: number };
   readonly buffer: { readonly records: number; readonly bytes: number };
   readonly limits: { readonly jsonDepth: number; readonly batchBytes: number };
   readonly commitIntervalMs: number;
@@ -239,6 +240,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
       offsetOutOfRange: kafka.offsetOutOfRange,
       deadLetterTopic: this.options.deadLetters?.topic,
       buffer,
+      keys: this.options.concurrency.keys,
       batchBytes: limits.batchBytes,
       codecs: kafka.codecs,
       commitIntervalMs,

@@ -25,6 +25,7 @@ import { OffsetLedger } from './offset-ledger.js';
 import type { Outage } from './outage.js';
 import type { OutageNotice } from './outage-notice.js';
 import type { RecordDelivery } from './record-delivery.js';
+import type { Strand } from './strand.js';
 
 const ANCHOR_RETRY_MS = 250;
 /** For what was killed to say how it ended: a little more than a delivery is waited for. */
@@ -37,6 +38,8 @@ export interface MembershipParts {
   readonly groupId: string;
   readonly fromBeginning: boolean;
   readonly buffer: { readonly records: number; readonly bytes: number };
+  /** Of one partition, at once. */
+  readonly keys: number;
   readonly batchBytes: number;
   readonly offsetOutOfRange: 'earliest' | 'fail';
   readonly deadLetterTopic: string | undefined;
@@ -214,13 +217,13 @@ export class Membership implements GroupListener, LaneHost {
 
   // --- what the lanes ask ---
 
-  mayStart(lane: Lane): boolean {
+  mayStart(lane: Lane, strand: Strand): boolean {
     return (
       !this.#ending &&
       lane.ledger.committed !== undefined &&
       !this.parts.isPaused(lane.topic) &&
       !this.isStale &&
-      this.parts.outage.admits(lane)
+      this.parts.outage.admits(strand)
     );
   }
 
@@ -330,6 +333,7 @@ export class Membership implements GroupListener, LaneHost {
       ledger: new OffsetLedger(startOf(anchor), committed),
       host: this,
       delivery: this.parts.delivery,
+      keys: this.parts.keys,
       parking,
       predecessor: this.parts.endings.get(key) ?? Promise.resolve(),
     });

@@ -1,6 +1,6 @@
 import type { HandlerOptions, IdempotencyOptions } from '../idempotency.options.js';
 
-type Defaults = Omit<IdempotencyOptions, 'kafka' | 'classify' | 'schema' | 'concurrency' | 'deadLetters'> &
+type Defaults = Omit<IdempotencyOptions, 'kafka' | 'classify' | 'schema' | 'deadLetters'> &
   Required<Pick<HandlerOptions, 'timeout' | 'retry' | 'holdKey' | 'redelivery' | 'decode' | 'isolation'>> & {
     kafka: Pick<IdempotencyOptions['kafka'], 'subscribe' | 'postfixId' | 'producer' | 'offsetOutOfRange'> & {
       consumer: Omit<IdempotencyOptions['kafka']['consumer'], 'groupId'>;
@@ -9,7 +9,7 @@ type Defaults = Omit<IdempotencyOptions, 'kafka' | 'classify' | 'schema' | 'conc
   };
 
 /**
- * Every default of every option, in the form in which a user would give it. What has none here is found elsewhere (`schema`, `concurrency`), depends on
+ * Every default of every option, in the form in which a user would give it. What has none here is found elsewhere (`schema`, `concurrency.transactions`), depends on
  * another option ({@link DEFAULT_ROUNDS}) or must be given.
  */
 export const DEFAULTS = {
@@ -30,6 +30,7 @@ export const DEFAULTS = {
   preparedStatements: true,
   claimTimeout: '2s',
   consumerNames: 'derived',
+  concurrency: { keys: 1 },
   buffer: { records: 1000, bytes: 33554432 },
   limits: { batchBytes: 67108864, jsonDepth: 100 },
   commitInterval: '500ms',

@@ -42,7 +42,7 @@ export interface ResolvedOptions extends HandlerDefaults {
   readonly preparedStatements: boolean;
   readonly claimTimeoutMs: number;
   readonly consumerNames: 'derived' | 'explicit';
-  readonly concurrency: { readonly transactions: number | undefined };
+  readonly concurrency: { readonly transactions: number | undefined; readonly keys: number };
   readonly buffer: { readonly records: number; readonly bytes: number };
   readonly limits: { readonly batchBytes: number; readonly jsonDepth: number };
   readonly commitIntervalMs: number;
@@ -88,7 +88,10 @@ export function resolveOptions(options: IdempotencyOptions): ResolvedOptions {
     preparedStatements: options.preparedStatements ?? DEFAULTS.preparedStatements,
     claimTimeoutMs: millis(options.claimTimeout ?? DEFAULTS.claimTimeout),
     consumerNames: options.consumerNames ?? DEFAULTS.consumerNames,
-    concurrency: { transactions: options.concurrency?.transactions },
+    concurrency: {
+      transactions: options.concurrency?.transactions,
+      keys: options.concurrency?.keys ?? DEFAULTS.concurrency.keys,
+    },
     buffer: {
       records: options.buffer?.records ?? DEFAULTS.buffer.records,
       bytes: options.buffer?.bytes ?? DEFAULTS.buffer.bytes,

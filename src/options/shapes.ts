@@ -159,6 +159,7 @@ class KafkaShape {
 
 class ConcurrencyShape {
   @Option(rules.whole(1)) transactions?: unknown;
+  @Option(rules.wholeUpTo(1, 1000)) keys?: unknown;
 }
 
 class BufferShape {
