@@ -68,6 +68,14 @@ export interface HandlerOptions {
   decode?: 'json' | 'text' | 'bytes' | ((record: RecordView) => unknown);
   /** Isolation level of the handler's transaction. Above the default, expect serialization failures (40001), which run again. Default 'READ COMMITTED'. */
   isolation?: 'READ COMMITTED' | 'REPEATABLE READ' | 'SERIALIZABLE';
+  /**
+   * Up to so many consecutive records of a partition that wait share one transaction, from 1 to 1000; the handler is called for each, as always. Of several handlers of
+   * a topic the smallest counts. A group never waits for more records. Many: a failure rolls back more good work, which runs again, and locks are held longer. Keep the number
+   * times the handler's time below `shutdown.deadline`: a shutdown waits for the group at work, and past the deadline all of it comes again.
+   * In a group `now()` is the same for all, equal NOTIFYs arrive once, and SET LOCAL and advisory locks last to its end. Not together with `concurrency.keys`.
+   * Default 1.
+   */
+  messagesPerTransaction?: number;
 }
 
 /** Options of `@Idempotent()`. */

@@ -18,10 +18,12 @@ import type { EmitEvent } from '../shared/events.js';
 import { IdempotencyError } from '../shared/errors.js';
 import type { HandlerProfiles } from '../shared/handler-profile.js';
 import type { ParkedDelivery, Parking, Redelivery, RedeliveryReport } from '../shared/parking.js';
-import { EMIT_EVENT, HANDLER_PROFILES, PARKING, RESOLVED_OPTIONS } from '../shared/tokens.js';
+import type { SharedTransactions } from '../shared/shared-transaction.js';
+import { EMIT_EVENT, HANDLER_PROFILES, PARKING, RESOLVED_OPTIONS, SHARED_TRANSACTIONS } from '../shared/tokens.js';
 import { Consuming } from './consuming.js';
 import { consumerHealth } from './consumer-health.js';
 import { DeliveryAttempts } from './delivery-attempts.js';
+import { GroupDelivery } from './group-delivery.js';
 import { HandlerTable, statelessRegExp, type RegisteredHandler } from './handler-table.js';
 import type { Barrier } from './offset-committer.js';
 import { Outage } from './outage.js';
@@ -93,6 +95,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
     @Inject(RESOLVED_OPTIONS) private readonly options: ServerOptions,
     @Inject(HANDLER_PROFILES) private readonly profiles: HandlerProfiles,
     @Inject(PARKING) private readonly parking: Parking,
+    @Inject(SHARED_TRANSACTIONS) private readonly shared: SharedTransactions,
     @Inject(EMIT_EVENT) private readonly emit: EmitEvent,
   ) {
     super();
@@ -232,6 +235,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
     this.#attempts = attempts;
     this.#outage = outage;
     this.#redeliveries = new Redeliveries({ ...deliveryParts, isPaused: (topic) => this.#paused.has(topic) });
+    const delivery = new RecordDelivery(deliveryParts);
     const parts = {
       newKafka,
       config: kafka.consumer,
@@ -246,7 +250,8 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
       commitIntervalMs,
       reader,
       parking: this.parking,
-      delivery: new RecordDelivery(deliveryParts),
+      delivery,
+      groups: new GroupDelivery({ ...deliveryParts, shared: this.shared, delivery }),
       attempts,
       outage,
       brokers: new OutageNotice('BROKER_UNAVAILABLE', this.emit),

@@ -49,6 +49,11 @@ export class KeyQueues<Item extends Ordered> {
     return item;
   }
 
+  /** The first `count` that wait behind this one, which has begun; less if there are not so many. */
+  behind(item: Item, count: number): Item[] {
+    return this.#behind.get(this.keyOf(item))?.slice(0, count) ?? [];
+  }
+
   /** It is done: the next of its key may begin. */
   end(item: Item): void {
     this.#size -= 1;

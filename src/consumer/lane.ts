@@ -3,6 +3,7 @@ import type { PartitionParking } from '../shared/parking.js';
 import type { FetchedBatch } from '../kafka/group-client.js';
 import type { TopicPartition } from '../kafka/positions.js';
 import { ConsumedRecord } from './consumed-record.js';
+import type { GroupDelivery } from './group-delivery.js';
 import { KeyQueues } from './key-queues.js';
 import type { OffsetLedger } from './offset-ledger.js';
 import type { RecordDelivery, Retrying } from './record-delivery.js';
@@ -24,6 +25,7 @@ export interface LaneParts {
   readonly parking: PartitionParking;
   readonly host: LaneHost;
   readonly delivery: RecordDelivery;
+  readonly groups: GroupDelivery;
   /** How many records may be at work at once, each of another key. 1: one after another, whatever their keys are. */
   readonly keys: number;
   /** Of the lane that had this partition earlier in this process. */
@@ -68,9 +70,10 @@ export class Lane implements StrandLane {
     this.ledger = parts.ledger;
     this.parking = parts.parking;
     this.#host = parts.host;
-    this.#alone = keys > 1 && parts.parking.isSuspect ? keys : 0;
+    const atOnce = Math.max(keys, parts.groups.sizeOf(this.topic));
+    this.#alone = atOnce > 1 && parts.parking.isSuspect ? atOnce : 0;
     this.#records = new KeyQueues(keys > 1 ? keyOf : () => undefined);
-    this.#strands = Array.from({ length: keys }, () => new Strand(this, parts.delivery));
+    this.#strands = Array.from({ length: keys }, () => new Strand(this, parts.delivery, parts.groups));
     this.ended = predecessor.then(async () => {
       await Promise.all(this.#strands.map((strand) => strand.run()));
     });
@@ -149,6 +152,19 @@ export class Lane implements StrandLane {
     if (this.isIdle || !this.mayBegin(strand)) return undefined;
     this.lastActiveAt = performance.now();
     return this.#records.begin();
+  }
+
+  together(first: ConsumedRecord, most: number): readonly ConsumedRecord[] {
+    return this.#alone > 0 ? [first] : [first, ...this.#records.behind(first, most - 1)];
+  }
+
+  endTogether(records: readonly ConsumedRecord[], settlements: readonly { readonly duplicate: boolean }[]): void {
+    this.end(records[0]!, settlements[0]);
+    for (const [at, settlement] of settlements.entries()) {
+      if (at === 0) continue;
+      this.#records.begin();
+      this.end(records[at]!, settlement);
+    }
   }
 
   end(record: ConsumedRecord, settlement: { readonly duplicate: boolean } | undefined): void {

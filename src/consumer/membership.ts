@@ -24,6 +24,7 @@ import { OffsetCommitter, type Barrier } from './offset-committer.js';
 import { OffsetLedger } from './offset-ledger.js';
 import type { Outage } from './outage.js';
 import type { OutageNotice } from './outage-notice.js';
+import type { GroupDelivery } from './group-delivery.js';
 import type { RecordDelivery } from './record-delivery.js';
 import type { Strand } from './strand.js';
 
@@ -48,6 +49,7 @@ export interface MembershipParts {
   readonly reader: ClusterReader;
   readonly parking: Parking;
   readonly delivery: RecordDelivery;
+  readonly groups: GroupDelivery;
   readonly attempts: DeliveryAttempts;
   readonly outage: Outage;
   readonly brokers: OutageNotice;
@@ -333,6 +335,7 @@ export class Membership implements GroupListener, LaneHost {
       ledger: new OffsetLedger(startOf(anchor), committed),
       host: this,
       delivery: this.parts.delivery,
+      groups: this.parts.groups,
       keys: this.parts.keys,
       parking,
       predecessor: this.parts.endings.get(key) ?? Promise.resolve(),

@@ -141,7 +141,7 @@ export class RecordDelivery {
     const { handler, record, lane } = work;
     const tried: Tried = { failed: 0, reruns: 0, failures: [] };
     for (;;) {
-      const slots = this.#tryBegin(lane) || (await this.#begin(lane));
+      const slots = this.#tryBegin(lane) || (await this.begin(lane));
       if (slots === 0) return undefined;
       const delivery = new DeliveryInProgress(
         record.view(handler.profile.settings.decode, this.parts.jsonDepth),
@@ -169,8 +169,8 @@ export class RecordDelivery {
     return lane.mayBegin && !lane.interrupted.aborted && this.parts.slots.tryAcquire(need) ? need : 0;
   }
 
-  /** Waits for it; 0: interrupted. */
-  async #begin(lane: LaneWork): Promise<number> {
+  /** Waits until a delivery may begin, and says how many slots it took; 0: interrupted. */
+  async begin(lane: LaneWork): Promise<number> {
     const { slots } = this.parts;
     while (!lane.interrupted.aborted) {
       if (!lane.mayBegin) await lane.untilMayBegin();

@@ -2,7 +2,9 @@ import { IdempotencyError } from '../shared/errors.js';
 import type { PartitionParking } from '../shared/parking.js';
 import type { TopicPartition } from '../kafka/positions.js';
 import type { ConsumedRecord } from './consumed-record.js';
-import type { LaneWork, RecordDelivery, Retrying } from './record-delivery.js';
+import type { GroupDelivery, GroupEnd, GroupWork } from './group-delivery.js';
+import { GroupPlan } from './group-plan.js';
+import type { RecordDelivery, Retrying } from './record-delivery.js';
 
 /** What a strand asks of its lane. */
 export interface StrandLane extends TopicPartition {
@@ -13,20 +15,30 @@ export interface StrandLane extends TopicPartition {
   mayBegin(strand: Strand): boolean;
   /** The next record, if one may begin. */
   begin(strand: Strand): ConsumedRecord | undefined;
+  /** Records in front, the one begun first, at most so many; only that one while a process may have died of what comes first. */
+  together(first: ConsumedRecord, most: number): readonly ConsumedRecord[];
+  /** As many records as there are settlements are done; without one the first was interrupted. */
+  endTogether(records: readonly ConsumedRecord[], settlements: readonly { readonly duplicate: boolean }[]): void;
   /** Without a settlement: it was interrupted. */
   end(record: ConsumedRecord, settlement: { readonly duplicate: boolean } | undefined): void;
 }
 
 /** One of the records that a lane has at work: takes the next that may begin, brings it to its end, and again, for as long as the lane lives. */
-export class Strand implements LaneWork {
+export class Strand implements GroupWork {
   retrying: Retrying | undefined;
   #wake: () => void = () => {};
   #work: Promise<unknown> | undefined;
+  /** Undefined: each record has a transaction of its own. */
+  readonly #plan: GroupPlan | undefined;
 
   constructor(
     private readonly lane: StrandLane,
     private readonly delivery: RecordDelivery,
-  ) {}
+    private readonly groups: GroupDelivery,
+  ) {
+    const size = groups.sizeOf(lane.topic);
+    this.#plan = size === 1 ? undefined : new GroupPlan(size);
+  }
 
   get topic(): string {
     return this.lane.topic;
@@ -39,6 +51,9 @@ export class Strand implements LaneWork {
   }
   get interrupted(): AbortSignal {
     return this.lane.interrupted;
+  }
+  get isDead(): boolean {
+    return this.lane.isDead;
   }
   get mayBegin(): boolean {
     return this.lane.mayBegin(this);
@@ -58,11 +73,19 @@ export class Strand implements LaneWork {
         await this.#untilWoken();
         continue;
       }
+      if (this.#plan !== undefined && this.#plan.next > 1) {
+        const records = this.groups.unconcerned(lane.together(record, this.#plan.next), this);
+        if (records.length > 1) {
+          await this.#together(records, this.#plan);
+          continue;
+        }
+      }
       const work = this.delivery.deliver(record, this);
       this.#work = work;
       const settlement = await work.catch((error: unknown) => this.#stop(record, error));
       this.#work = undefined;
       lane.end(record, settlement);
+      if (settlement !== undefined) this.#plan?.done(1);
     }
   }
 
@@ -84,6 +107,35 @@ export class Strand implements LaneWork {
   /** Tells the handler at work to stop. */
   abort(reason: IdempotencyError): void {
     this.delivery.abort(this, reason);
+  }
+
+  async #together(records: readonly ConsumedRecord[], plan: GroupPlan): Promise<void> {
+    const work = this.groups.attempt(records, this);
+    this.#work = work;
+    const ended: GroupEnd = (await work.catch((error: unknown) => this.#stop(records[0]!, error))) ?? {
+      end: 'interrupted',
+    };
+    this.#work = undefined;
+    const tried = records.length;
+    switch (ended.end) {
+      case 'committed':
+        plan.done(ended.settlements.length);
+        if (ended.settlements.length < tried) plan.failedAt(0, tried - ended.settlements.length);
+        break;
+      case 'failed at':
+        plan.failedAt(ended.at, tried);
+        break;
+      case 'failed':
+        plan.failed(tried);
+        break;
+      case 'busy':
+        plan.oneByOne(tried);
+        break;
+      case 'again':
+      case 'interrupted':
+        break;
+    }
+    this.lane.endTogether(records, ended.end === 'committed' ? ended.settlements : []);
   }
 
   /** Nothing of ours should throw there. If it does, the record stays in front where health can see it, and the process lives on. */

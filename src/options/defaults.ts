@@ -1,7 +1,12 @@
 import type { HandlerOptions, IdempotencyOptions } from '../idempotency.options.js';
 
 type Defaults = Omit<IdempotencyOptions, 'kafka' | 'classify' | 'schema' | 'deadLetters'> &
-  Required<Pick<HandlerOptions, 'timeout' | 'retry' | 'holdKey' | 'redelivery' | 'decode' | 'isolation'>> & {
+  Required<
+    Pick<
+      HandlerOptions,
+      'timeout' | 'retry' | 'holdKey' | 'redelivery' | 'decode' | 'isolation' | 'messagesPerTransaction'
+    >
+  > & {
     kafka: Pick<IdempotencyOptions['kafka'], 'subscribe' | 'postfixId' | 'producer' | 'offsetOutOfRange'> & {
       consumer: Omit<IdempotencyOptions['kafka']['consumer'], 'groupId'>;
     };
@@ -19,6 +24,7 @@ export const DEFAULTS = {
   redelivery: { delay: '1m', factor: 6, maxDelay: '6h' },
   decode: 'json',
   isolation: 'READ COMMITTED',
+  messagesPerTransaction: 1,
   kafka: {
     consumer: { maxWaitTimeInMs: 100, rebalanceTimeout: 60000, sessionTimeout: 30000, heartbeatInterval: 3000 },
     producer: { compression: 'none' },

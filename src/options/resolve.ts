@@ -19,6 +19,7 @@ export interface ResolvedHandlerOptions {
   readonly classify: HandlerOptions['classify'];
   readonly decode: NonNullable<HandlerOptions['decode']>;
   readonly isolation: NonNullable<HandlerOptions['isolation']>;
+  readonly messagesPerTransaction: number;
 }
 
 export interface ResolvedRetry {
@@ -145,7 +146,7 @@ function waitFaults(group: Waits, merged: HandlerDefaults, decorator: HandlerOpt
 }
 
 function handlerDefaults(): HandlerDefaults {
-  const { timeout, retry, holdKey, redelivery, decode, isolation } = DEFAULTS;
+  const { timeout, retry, holdKey, redelivery, decode, isolation, messagesPerTransaction } = DEFAULTS;
   const { delay, maxDelay, ...rest } = retry;
   return {
     timeoutMs: millis(timeout),
@@ -161,11 +162,12 @@ function handlerDefaults(): HandlerDefaults {
     classify: undefined,
     decode,
     isolation,
+    messagesPerTransaction,
   };
 }
 
 function mergeHandlerOptions(base: HandlerDefaults, given: HandlerOptions): HandlerDefaults {
-  const { timeout, retry, classify, holdKey, redelivery, decode, isolation } = given;
+  const { timeout, retry, classify, holdKey, redelivery, decode, isolation, messagesPerTransaction } = given;
   return {
     timeoutMs: timeout === undefined ? base.timeoutMs : millis(timeout),
     retry: {
@@ -187,6 +189,7 @@ function mergeHandlerOptions(base: HandlerDefaults, given: HandlerOptions): Hand
     classify: classify?.bind(given) ?? base.classify,
     decode: (typeof decode === 'function' ? decode.bind(given) : decode) ?? base.decode,
     isolation: isolation ?? base.isolation,
+    messagesPerTransaction: messagesPerTransaction ?? base.messagesPerTransaction,
   };
 }
 

@@ -42,6 +42,7 @@ class HandlerShape {
   })
   decode?: unknown;
   @Option(rules.oneOf('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')) isolation?: unknown;
+  @Option(rules.wholeUpTo(1, 1000)) messagesPerTransaction?: unknown;
 }
 
 class KafkajsRetryShape {

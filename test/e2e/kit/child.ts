@@ -19,6 +19,7 @@ export interface WorkerPlan {
   readonly retryDelayMs?: number;
   /** Keys at work at once. */
   readonly keys?: number;
+  readonly messagesPerTransaction?: number;
   /** How long the handler lives on after it has written. */
   readonly handlerMs?: number;
   /** Events carry `partition` and `seq`, which are written too. */
@@ -67,6 +68,7 @@ async function run(plan: WorkerPlan): Promise<void> {
     controllers: [eventHandler(plan.topic, (event, tools) => handle(plan, event, tools))],
     options: {
       claimTimeout: 300,
+      ...(plan.messagesPerTransaction !== undefined && { messagesPerTransaction: plan.messagesPerTransaction }),
       ...(plan.keys !== undefined && { concurrency: { keys: plan.keys } }),
       retry: { attempts: Infinity, delay: plan.retryDelayMs ?? 50, maxDelay: 60_000, factor: 1, jitter: 'none' },
       kafka: { consumer: { groupId: plan.place.group, sessionTimeout: 1500, heartbeatInterval: 300 } },

@@ -18,6 +18,7 @@ describe('resolveOptions', () => {
       classify: undefined,
       decode: 'json',
       isolation: 'READ COMMITTED',
+      messagesPerTransaction: 1,
       holdKey: false,
       redelivery: { rounds: undefined, delayMs: 60_000, factor: 6, maxDelayMs: 21_600_000, jitter: 'none' },
       kafka: {
@@ -183,6 +184,7 @@ describe('resolveHandlerOptions', () => {
       classify: undefined,
       decode: 'json',
       isolation: 'READ COMMITTED',
+      messagesPerTransaction: 1,
       holdKey: false,
       redelivery: { rounds: 0, delayMs: 60_000, factor: 6, maxDelayMs: 21_600_000, jitter: 'none' },
     });
