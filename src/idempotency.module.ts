@@ -21,6 +21,7 @@ import { ParkedEvents } from './parking/parked-events.js';
 import { ParkingRoom } from './parking/parking-room.js';
 import { IdempotentKafkaServer } from './consumer/idempotent-kafka.server.js';
 import { findDataSource } from './data-source.js';
+import { GroupTransactions } from './handler/group-transactions.js';
 import { HandlerCatalogue } from './handler/handler-catalogue.js';
 import { IdempotencyInterceptor } from './handler/idempotency.interceptor.js';
 import type { IdempotencyOptions } from './idempotency.options.js';
@@ -32,7 +33,14 @@ import { resolveOptions, type ResolvedOptions } from './options/resolve.js';
 import type { EmitEvent } from './shared/events.js';
 import type { Redelivery } from './shared/parking.js';
 import { within } from './shared/within.js';
-import { CONSUMER_PROGRESS, EMIT_EVENT, HANDLER_PROFILES, PARKING, RESOLVED_OPTIONS } from './shared/tokens.js';
+import {
+  CONSUMER_PROGRESS,
+  EMIT_EVENT,
+  HANDLER_PROFILES,
+  PARKING,
+  RESOLVED_OPTIONS,
+  SHARED_TRANSACTIONS,
+} from './shared/tokens.js';
 import { StartupChecks } from './startup-checks.js';
 import { TransactionScope } from './transaction/transaction-scope.js';
 
@@ -195,6 +203,8 @@ function dynamicModule(options: Provider[], imports: NonNullable<ModuleMetadata[
       StartupChecks,
       HandlerCatalogue,
       { provide: HANDLER_PROFILES, useExisting: HandlerCatalogue },
+      GroupTransactions,
+      { provide: SHARED_TRANSACTIONS, useExisting: GroupTransactions },
       IdempotencyInterceptor,
       IdempotentKafkaServer,
       { provide: CONSUMER_PROGRESS, useExisting: IdempotentKafkaServer },

@@ -68,6 +68,14 @@ export interface HandlerOptions {
   decode?: 'json' | 'text' | 'bytes' | ((record: RecordView) => unknown);
   /** Isolation level of the handler's transaction. Above the default, expect serialization failures (40001), which run again. Default 'READ COMMITTED'. */
   isolation?: 'READ COMMITTED' | 'REPEATABLE READ' | 'SERIALIZABLE';
+  /**
+   * Up to so many consecutive records of a partition that wait share one transaction, from 1 to 1000; the handler is called for each, as always. Of several handlers of
+   * a topic the smallest counts. A group never waits for more records. Many: a failure rolls back more good work, which runs again, and locks are held longer. Keep the number
+   * times the handler's time below `shutdown.deadline`: a shutdown waits for the group at work, and past the deadline all of it comes again.
+   * In a group `now()` is the same for all, equal NOTIFYs arrive once, and SET LOCAL and advisory locks last to its end. Not together with `concurrency.keys`.
+   * Default 1.
+   */
+  messagesPerTransaction?: number;
 }
 
 /** Options of `@Idempotent()`. */
@@ -140,6 +148,13 @@ export interface IdempotencyOptions extends HandlerOptions {
   concurrency?: {
     /** Open transactions at once. More than the pool's size less one is POOL_TOO_SMALL at start-up. Default the pool's size less two, at least 1. */
     transactions?: number;
+    /**
+     * Keys of one partition at work at once, from 1 to 1000, within `transactions`. Records of one key keep their order, and so do those without a key among
+     * themselves; records of different keys do not. Many: a handler that locks rows of several keys waits for itself, and after a crash that many more events
+     * may come again. 1 keeps the order of the whole partition.
+     * Default 1.
+     */
+    keys?: number;
   };
   /** Records fetched and not yet handled: above a bound fetching pauses, below half of it it resumes. Small bounds make the consumer wait for fetches. */
   buffer?: {

@@ -2,6 +2,7 @@ import { Inject, Injectable, Logger } from '@nestjs/common';
 import { ModuleRef, ModulesContainer } from '@nestjs/core';
 import type { DataSource } from 'typeorm';
 import { findDataSource, poolSizeOf } from './data-source.js';
+import { GroupTransactions } from './handler/group-transactions.js';
 import { HandlerCatalogue } from './handler/handler-catalogue.js';
 import { Inbox } from './inbox/inbox.js';
 import { DeadLetterTopic } from './kafka/dead-letter-topic.js';
@@ -24,6 +25,7 @@ export class StartupChecks {
     @Inject(ModulesContainer) private readonly container: ModulesContainer,
     @Inject(HandlerCatalogue) private readonly handlers: HandlerCatalogue,
     @Inject(Inbox) private readonly inbox: Inbox,
+    @Inject(GroupTransactions) private readonly groups: GroupTransactions,
     @Inject(ParkingRoom) private readonly parking: ParkingRoom,
     @Inject(DeadLetterTopic) private readonly deadLetters: DeadLetterTopic | undefined,
   ) {}
@@ -37,12 +39,15 @@ export class StartupChecks {
     this.#tellOtherDataSources(dataSource);
     this.#tellMissingConnectTimeout(dataSource.options);
     const transactions = this.#transactions(poolSizeOf(dataSource));
+    this.#tellKeys(transactions);
+    this.#groupsOrKeys();
     const facts = await checkSchema((sql, params) => dataSource.query(sql, params as unknown[]), {
       schema: this.options.schema ?? dataSource.options.schema,
     });
     this.#timeoutsFit(facts.idleInTransactionTimeoutMs);
     this.inbox.open(qualifiedTable(facts.schema, PROCESSED_EVENTS));
     this.parking.open(facts.schema);
+    if (this.#sharing.length > 0) await this.groups.open((sql) => dataSource.query(sql));
     await this.deadLetters?.check();
     return transactions;
   }
@@ -72,6 +77,27 @@ export class StartupChecks {
       `concurrency.transactions is ${wanted} but the pool of DataSource '${this.options.dataSource}' holds ${poolSize} connections (poolSize, or extra.max), so handlers would wait for a ` +
       `connection while holding one. Raise the pool to ${wanted + 2}${poolSize > 2 ? ` or lower concurrency.transactions to ${poolSize - 2}` : ''}`;
     throw new IdempotencyError('POOL_TOO_SMALL', message);
+  }
+
+  #tellKeys(transactions: number): void {
+    const { keys } = this.options.concurrency;
+    if (keys <= transactions) return;
+    this.#logger.log(
+      `concurrency.keys is ${keys}, but no more than ${transactions} transactions are open at once (concurrency.transactions), so no more keys than that run at the same time. Raise the pool to ${keys + 2}, or lower keys`,
+    );
+  }
+
+  get #sharing() {
+    return this.handlers.idempotent.filter(({ settings }) => settings.messagesPerTransaction > 1);
+  }
+
+  /** Keys that run at once would do so on one connection. */
+  #groupsOrKeys(): void {
+    const { keys } = this.options.concurrency;
+    if (keys === 1 || this.#sharing.length === 0) return;
+    const names = this.#sharing.map(({ consumer }) => consumer).join(', ');
+    const message = `concurrency.keys is ${keys}, but messagesPerTransaction of ${names} is above 1: records that share a transaction run one after another. Set one of the two to 1`;
+    throw new IdempotencyError('OPTIONS_INVALID', message);
   }
 
   #timeoutsFit(idleInTransactionTimeoutMs: number): void {

@@ -18,10 +18,12 @@ import type { EmitEvent } from '../shared/events.js';
 import { IdempotencyError } from '../shared/errors.js';
 import type { HandlerProfiles } from '../shared/handler-profile.js';
 import type { ParkedDelivery, Parking, Redelivery, RedeliveryReport } from '../shared/parking.js';
-import { EMIT_EVENT, HANDLER_PROFILES, PARKING, RESOLVED_OPTIONS } from '../shared/tokens.js';
+import type { SharedTransactions } from '../shared/shared-transaction.js';
+import { EMIT_EVENT, HANDLER_PROFILES, PARKING, RESOLVED_OPTIONS, SHARED_TRANSACTIONS } from '../shared/tokens.js';
 import { Consuming } from './consuming.js';
 import { consumerHealth } from './consumer-health.js';
 import { DeliveryAttempts } from './delivery-attempts.js';
+import { GroupDelivery } from './group-delivery.js';
 import type { HandledBefore } from './missing-offsets.js';
 import { HandlerTable, statelessRegExp, type RegisteredHandler } from './handler-table.js';
 import type { Barrier } from './offset-committer.js';
@@ -47,6 +49,7 @@ export interface ServerOptions {
     readonly codecs: DecodingSettings['codecs'];
   };
   readonly deadLetters: { readonly topic: string } | undefined;
+  readonly concurrency: { readonly keys: number };
   readonly buffer: { readonly records: number; readonly bytes: number };
   readonly limits: { readonly jsonDepth: number; readonly batchBytes: number };
   readonly commitIntervalMs: number;
@@ -101,6 +104,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
     @Inject(RESOLVED_OPTIONS) private readonly options: ServerOptions,
     @Inject(HANDLER_PROFILES) private readonly profiles: HandlerProfiles,
     @Inject(PARKING) private readonly parking: Parking,
+    @Inject(SHARED_TRANSACTIONS) private readonly shared: SharedTransactions,
     @Inject(EMIT_EVENT) private readonly emit: EmitEvent,
   ) {
     super();
@@ -241,6 +245,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
     this.#attempts = attempts;
     this.#outage = outage;
     this.#redeliveries = new Redeliveries({ ...deliveryParts, isPaused: (topic) => this.#paused.has(topic) });
+    const delivery = new RecordDelivery(deliveryParts);
     const parts = {
       newKafka,
       config: kafka.consumer,
@@ -249,12 +254,14 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
       offsetOutOfRange: kafka.offsetOutOfRange,
       deadLetterTopic: this.options.deadLetters?.topic,
       buffer,
+      keys: this.options.concurrency.keys,
       batchBytes: limits.batchBytes,
       codecs: kafka.codecs,
       commitIntervalMs,
       reader,
       parking: this.parking,
-      delivery: new RecordDelivery(deliveryParts),
+      delivery,
+      groups: new GroupDelivery({ ...deliveryParts, shared: this.shared, delivery }),
       attempts,
       outage,
       brokers: new OutageNotice('BROKER_UNAVAILABLE', this.emit),

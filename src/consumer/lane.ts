@@ -1,12 +1,13 @@
-import { Logger } from '@nestjs/common';
 import { IdempotencyError } from '../shared/errors.js';
-import { noteOf } from '../shared/failed-attempt.js';
 import type { PartitionParking } from '../shared/parking.js';
 import type { FetchedBatch } from '../kafka/group-client.js';
 import type { TopicPartition } from '../kafka/positions.js';
 import { ConsumedRecord } from './consumed-record.js';
+import type { GroupDelivery } from './group-delivery.js';
+import { KeyQueues } from './key-queues.js';
 import type { OffsetLedger } from './offset-ledger.js';
-import type { LaneWork, RecordDelivery, Retrying } from './record-delivery.js';
+import type { RecordDelivery, Retrying } from './record-delivery.js';
+import { Strand, type StrandLane } from './strand.js';
 
 /** What a lane asks of its group membership. */
 export interface LaneHost {
@@ -24,55 +25,64 @@ export interface LaneParts {
   readonly parking: PartitionParking;
   readonly host: LaneHost;
   readonly delivery: RecordDelivery;
+  readonly groups: GroupDelivery;
+  /** How many records may be at work at once, each of another key. 1: one after another, whatever their keys are. */
+  readonly keys: number;
   /** Of the lane that had this partition earlier in this process. */
   readonly predecessor: Promise<void>;
 }
 
 /**
- * The records of one assigned partition, one after another, in order:
+ * The records of one assigned partition, those of one key in order, and of all of them if no more than one key may be at work:
  * - what waits here was fetched from `ledger.next` on without a hole;
  * - nothing begins before the lane that had this partition earlier in this process has ended;
- * - a dead lane begins nothing more; what it is doing may end, and the claim keeps that harmless.
+ * - a dead lane begins nothing more; what it is doing may end, and the claim keeps that harmless;
+ * - where a process died, as many records as may have been at work in it run one by one, so that the next death blames the right one.
  */
-export class Lane implements LaneWork {
+export class Lane implements StrandLane {
   readonly topic: string;
   readonly partition: number;
   readonly ledger: OffsetLedger;
   readonly parking: PartitionParking;
-  /** Resolves when the lane is dead and its last delivery has ended, or was left behind at its timeout. */
+  /** Resolves when the lane is dead and its deliveries have ended, or were left behind at their timeouts. */
   readonly ended: Promise<void>;
   /** Fetching is paused because the lane is full. */
   full = false;
-  retrying: Retrying | undefined;
   stopped: IdempotencyError | undefined;
   /** When a record last began or ended here, or the lane was opened; by performance.now(). */
   lastActiveAt = performance.now();
   since = new Date();
 
   readonly #host: LaneHost;
-  readonly #delivery: RecordDelivery;
-  readonly #queue: ConsumedRecord[] = [];
+  readonly #strands: readonly Strand[];
+  readonly #records: KeyQueues<ConsumedRecord>;
   #queuedBytes = 0;
+  /** So many more run one by one. */
+  #alone: number;
   #obstacle: IdempotencyError | undefined;
   #held = true;
   #marks = true;
   readonly #life = new AbortController();
-  #interrupt = new AbortController();
-  #wake: () => void = () => {};
-  #work: Promise<unknown> | undefined;
+  readonly #interrupt = new AbortController();
 
-  constructor({ place, predecessor, ...parts }: LaneParts) {
+  constructor({ place, predecessor, keys, ...parts }: LaneParts) {
     this.topic = place.topic;
     this.partition = place.partition;
     this.ledger = parts.ledger;
     this.parking = parts.parking;
     this.#host = parts.host;
-    this.#delivery = parts.delivery;
-    this.ended = predecessor.then(() => this.#run());
+    const atOnce = Math.max(keys, parts.groups.sizeOf(this.topic));
+    this.#alone = atOnce > 1 && parts.parking.isSuspect ? atOnce : 0;
+    this.#records = new KeyQueues(keys > 1 ? keyOf : () => undefined);
+    this.#strands = Array.from({ length: keys }, () => new Strand(this, parts.delivery, parts.groups));
+    this.ended = predecessor.then(async () => {
+      await Promise.all(this.#strands.map((strand) => strand.run()));
+    });
   }
 
+  /** Records between the lowest unfinished and the newest: what is finished before its predecessors counts too, for it would come again after a crash. */
   get queued(): number {
-    return this.#queue.length;
+    return this.ledger.pending;
   }
   get queuedBytes(): number {
     return this.#queuedBytes;
@@ -82,17 +92,24 @@ export class Lane implements LaneWork {
   }
   /** A record is being delivered, tried again, or waits for a slot. */
   get isWorking(): boolean {
-    return this.#work !== undefined;
+    return this.#records.begun > 0;
+  }
+  /** The record that has been failing for the longest time. */
+  get retrying(): Retrying | undefined {
+    let longest: Retrying | undefined;
+    for (const { retrying } of this.#strands)
+      if (retrying !== undefined && (longest === undefined || retrying.since < longest.since)) longest = retrying;
+    return longest;
   }
   /** Nothing more can be read, or nothing more begins. */
   get isBlocked(): boolean {
     return this.stopped !== undefined || this.#obstacle !== undefined;
   }
   get isIdle(): boolean {
-    return this.#queue.length === 0;
+    return this.#records.size === 0;
   }
 
-  /** Aborts when the record at hand shall not be tried again here: the lane died or the consumer drains. */
+  /** Aborts when what is at hand shall not be tried again here: the lane died or the consumer drains. */
   get interrupted(): AbortSignal {
     return this.#interrupt.signal;
   }
@@ -101,7 +118,7 @@ export class Lane implements LaneWork {
   accept(batch: FetchedBatch): void {
     for (const message of batch.messages) {
       const record = new ConsumedRecord(this.topic, this.partition, message);
-      this.#queue.push(record);
+      this.#records.push(record);
       this.#queuedBytes += record.bytes;
       this.ledger.take(record.offset);
     }
@@ -146,19 +163,49 @@ export class Lane implements LaneWork {
     return !this.#held && this.stopped === undefined && this.#host.mayStart(this);
   }
 
-  /** Resolves when one may begin, or when the lane is interrupted. */
-  async untilMayBegin(): Promise<void> {
-    while (!this.mayBegin && !this.interrupted.aborted) await this.#untilWoken();
+  begin(): ConsumedRecord | undefined {
+    if (this.isIdle) this.stopped ??= this.#obstacle;
+    if (this.#alone > 0 && this.isWorking) return undefined;
+    if (this.isIdle || !this.mayBegin) return undefined;
+    this.lastActiveAt = performance.now();
+    return this.#records.begin();
+  }
+
+  together(first: ConsumedRecord, most: number): readonly ConsumedRecord[] {
+    return this.#alone > 0 ? [first] : [first, ...this.#records.behind(first, most - 1)];
+  }
+
+  endTogether(records: readonly ConsumedRecord[], settlements: readonly { readonly duplicate: boolean }[]): void {
+    this.end(records[0]!, settlements[0]);
+    for (const [at, settlement] of settlements.entries()) {
+      if (at === 0) continue;
+      this.#records.begin();
+      this.end(records[at]!, settlement);
+    }
+  }
+
+  end(record: ConsumedRecord, settlement: { readonly duplicate: boolean } | undefined): void {
+    this.lastActiveAt = performance.now();
+    if (settlement === undefined) {
+      this.#records.putBack(record);
+      return;
+    }
+    this.#records.end(record);
+    this.#queuedBytes -= record.bytes;
+    this.ledger.settle(record.offset, settlement);
+    this.#host.settled();
+    if (this.#alone > 0 && !settlement.duplicate) this.#ranAlone();
+    if (this.isIdle) this.#host.ranDry();
   }
 
   /** Resolves when no delivery of this lane is running. */
   async atRest(): Promise<void> {
-    await this.#work;
+    await Promise.all(this.#strands.map((strand) => strand.atRest()));
   }
 
   /** Looks again whether there is something to do. */
   wake(): void {
-    this.#wake();
+    for (const strand of this.#strands) strand.wake();
   }
 
   /** The partition is not ours any more. */
@@ -166,58 +213,29 @@ export class Lane implements LaneWork {
     if (this.isDead) return;
     this.#life.abort(reason);
     this.#interrupt.abort(reason);
-    this.#delivery.abort(this, reason);
+    for (const strand of this.#strands) strand.abort(reason);
     this.wake();
   }
 
-  /** Lets the delivery at hand end, without another try, and begins nothing more. */
+  /** Ends by force what is at work. */
+  kill(error: IdempotencyError): void {
+    for (const strand of this.#strands) strand.kill(error);
+  }
+
+  /** Lets the deliveries at hand end, without another try, and begins nothing more. */
   finish(): void {
     this.hold();
     this.#interrupt.abort();
     this.wake();
   }
 
-  async #run(): Promise<void> {
-    while (!this.isDead) {
-      const record = this.#queue[0];
-      if (record === undefined) this.stopped ??= this.#obstacle;
-      if (record === undefined || !this.mayBegin) {
-        await this.#untilWoken();
-        continue;
-      }
-      this.lastActiveAt = performance.now();
-      const work = this.#delivery.deliver(record, this);
-      this.#work = work;
-      const settlement = await work.catch((error: unknown) => this.#stop(record, error));
-      this.#work = undefined;
-      this.lastActiveAt = performance.now();
-      if (settlement === undefined) continue; // interrupted: the record stays in front
-      this.#queue.shift();
-      this.#queuedBytes -= record.bytes;
-      this.ledger.settle(record.offset, settlement);
-      this.#host.settled();
-      if (this.#queue.length === 0) this.#host.ranDry();
-    }
+  #ranAlone(): void {
+    this.#alone -= 1;
+    if (this.#alone === 0) this.wake();
   }
+}
 
-  /** Nothing of ours should throw there. If it does, the record stays in front where health can see it, and the process lives on. */
-  #stop(record: ConsumedRecord, cause: unknown): undefined {
-    const where = `${this.topic}[${this.partition}]@${record.offset}`;
-    this.stopped = new IdempotencyError(
-      'HANDLER_FAILED',
-      `The partition stops in front of ${where}: its delivery itself failed (${noteOf(cause, new Date()).message})`,
-      { cause },
-    );
-    new Logger('IdempotentKafkaServer').error(this.stopped.message);
-    return undefined;
-  }
-
-  #untilWoken(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#wake = () => {
-        this.#wake = () => {};
-        resolve();
-      };
-    });
-  }
+/** Records without a key are in order among themselves. */
+function keyOf({ message: { key } }: ConsumedRecord): string | null {
+  return key?.toString('latin1') ?? null;
 }

@@ -26,6 +26,7 @@ import { OffsetCommitter, type Barrier } from './offset-committer.js';
 import { OffsetLedger } from './offset-ledger.js';
 import type { Outage } from './outage.js';
 import type { OutageNotice } from './outage-notice.js';
+import type { GroupDelivery } from './group-delivery.js';
 import type { RecordDelivery } from './record-delivery.js';
 
 const ANCHOR_RETRY_MS = 250;
@@ -41,6 +42,8 @@ export interface MembershipParts {
   readonly groupId: string;
   readonly fromBeginning: boolean;
   readonly buffer: { readonly records: number; readonly bytes: number };
+  /** Of one partition, at once. */
+  readonly keys: number;
   readonly batchBytes: number;
   readonly offsetOutOfRange: 'earliest' | 'fail';
   readonly deadLetterTopic: string | undefined;
@@ -49,6 +52,7 @@ export interface MembershipParts {
   readonly reader: ClusterReader;
   readonly parking: Parking;
   readonly delivery: RecordDelivery;
+  readonly groups: GroupDelivery;
   readonly attempts: DeliveryAttempts;
   readonly outage: Outage;
   readonly brokers: OutageNotice;
@@ -147,7 +151,7 @@ export class Membership implements GroupListener, LaneHost {
       { retryable: true },
     );
     if (!(await within(atRest, deadlineMs))) {
-      for (const lane of lanes) this.parts.attempts.kill(lane, deadline);
+      for (const lane of lanes) lane.kill(deadline);
       await within(atRest, KILLED_MS);
     }
     const left = Math.max(endsAt - performance.now(), LEAVE_MS);
@@ -379,6 +383,8 @@ export class Membership implements GroupListener, LaneHost {
       ledger: new OffsetLedger(startOf(anchor), committed),
       host: this,
       delivery: this.parts.delivery,
+      groups: this.parts.groups,
+      keys: this.parts.keys,
       parking,
       predecessor: this.parts.endings.get(key) ?? Promise.resolve(),
     });

@@ -27,6 +27,11 @@ export class OffsetLedger {
     return this.#taken[0]?.offset ?? this.#covered;
   }
 
+  /** How many records were taken from the lowest unfinished one on. */
+  get pending(): number {
+    return this.#taken.length;
+  }
+
   /** What may be committed without a further barrier. */
   get secured(): bigint {
     return lowest(this.committable, this.#securing, this.#unsecured);
@@ -56,11 +61,23 @@ export class OffsetLedger {
   }
 
   settle(offset: bigint, settlement: { readonly duplicate: boolean }): void {
-    const entry = this.#taken.find((taken) => taken.offset === offset);
+    const entry = this.#entryOf(offset);
     if (entry === undefined) throw new Error(`offset ${offset} was settled without having been taken`);
     entry.settled = true;
     if (settlement.duplicate) this.#unsecured = lowest(offset, this.#unsecured);
     while (this.#taken[0]?.settled) this.#taken.shift();
+  }
+
+  /** Mostly one of the first; behind a record that fails for long it may be any. */
+  #entryOf(offset: bigint): { offset: bigint; settled: boolean } | undefined {
+    let [low, high] = [0, this.#taken.length - 1];
+    while (low < high && this.#taken[low]!.offset !== offset) {
+      const middle = (low + high + 1) >> 1;
+      if (this.#taken[middle]!.offset > offset) high = middle - 1;
+      else low = middle;
+    }
+    const found = this.#taken[low];
+    return found?.offset === offset ? found : undefined;
   }
 
   /** A barrier begins now: it will cover the duplicates settled so far, not those that settle while it runs. */

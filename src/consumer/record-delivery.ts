@@ -113,6 +113,11 @@ export class RecordDelivery {
     this.parts.attempts.abort(lane, reason);
   }
 
+  /** Ends by force what runs for this lane. */
+  kill(lane: LaneWork, error: IdempotencyError): void {
+    this.parts.attempts.kill(lane, error);
+  }
+
   /** Event handlers always run; a request handler only for a request, or alone as Nest does it. */
   #handlersOf(record: ConsumedRecord): readonly RegisteredHandler[] {
     const all = this.parts.handlers.handlersOf(record.topic);
@@ -151,7 +156,7 @@ export class RecordDelivery {
     const { handler, record, lane } = work;
     const tried: Tried = { failed: 0, reruns: 0, failures: [] };
     for (;;) {
-      const slots = this.#tryBegin(lane) || (await this.#begin(lane));
+      const slots = this.#tryBegin(lane) || (await this.begin(lane));
       if (slots === 0) return undefined;
       const delivery = new DeliveryInProgress(
         record.view(handler.profile.settings.decode, this.parts.jsonDepth),
@@ -179,8 +184,8 @@ export class RecordDelivery {
     return lane.mayBegin && !lane.interrupted.aborted && this.parts.slots.tryAcquire(need) ? need : 0;
   }
 
-  /** Waits for it; 0: interrupted. */
-  async #begin(lane: LaneWork): Promise<number> {
+  /** Waits until a delivery may begin, and says how many slots it took; 0: interrupted. */
+  async begin(lane: LaneWork): Promise<number> {
     const { slots } = this.parts;
     while (!lane.interrupted.aborted) {
       if (!lane.mayBegin) await lane.untilMayBegin();

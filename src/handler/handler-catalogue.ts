@@ -35,6 +35,7 @@ export class HandlerCatalogue implements HandlerProfiles {
   readonly #logger = new Logger('IdempotencyModule');
   readonly #byExtras = new Map<object, HandlerProfile>();
   readonly #byMethod = new Map<object, IdempotentHandler>();
+  readonly #byConsumer = new Map<string, IdempotentHandler>();
 
   constructor(
     @Inject(RESOLVED_OPTIONS) private readonly options: ResolvedOptions,
@@ -53,6 +54,11 @@ export class HandlerCatalogue implements HandlerProfiles {
   /** The `@Idempotent` handler with this method body. */
   handlerOf(method: object): IdempotentHandler | undefined {
     return this.#byMethod.get(method);
+  }
+
+  /** The `@Idempotent` handler of that consumer name. */
+  called(consumer: string): IdempotentHandler | undefined {
+    return this.#byConsumer.get(consumer);
   }
 
   /** Reads all controllers. Throws CONSUMER_NAME_MISSING, CONSUMER_NAME_TAKEN, REQUEST_NOT_REPLAYABLE or OPTIONS_INVALID. */
@@ -89,7 +95,11 @@ export class HandlerCatalogue implements HandlerProfiles {
         throw nameTaken(profile.consumer, `another controller that inherits ${method.name}`, where);
       this.#byExtras.set(extras, profile);
     }
-    if (given !== undefined) this.#byMethod.set(method.body, { ...profile, id: given.id ?? defaultIdSource });
+    if (given !== undefined) {
+      const handler = { ...profile, id: given.id ?? defaultIdSource };
+      this.#byMethod.set(method.body, handler);
+      this.#byConsumer.set(handler.consumer, handler);
+    }
     return profile;
   }
 

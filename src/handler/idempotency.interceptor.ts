@@ -8,6 +8,7 @@ import type { RowRemoval } from '../shared/parking.js';
 import { EMIT_EVENT } from '../shared/tokens.js';
 import type { OpenTransaction } from '../transaction/open-transaction.js';
 import { TransactionScope } from '../transaction/transaction-scope.js';
+import type { GroupTransaction } from './group-transaction.js';
 import { HandlerCatalogue, type IdempotentHandler } from './handler-catalogue.js';
 import { eventIdOf } from './identity/event-id.js';
 import { fingerprint } from './identity/fingerprint.js';
@@ -36,7 +37,9 @@ export class IdempotencyInterceptor implements NestInterceptor {
       throw calledAgain(handler, delivery);
     }
     delivery.taken = true;
-    return from(this.#settle(handler, delivery, next));
+    // Whoever made it is of this room: the consumer only hands it on.
+    const group = delivery.shared as GroupTransaction | undefined;
+    return from(group === undefined ? this.#settle(handler, delivery, next) : this.#settleIn(group, delivery, next));
   }
 
   /** Reports the outcome, then lets Nest have value or error. */
@@ -65,6 +68,30 @@ export class IdempotencyInterceptor implements NestInterceptor {
     } catch (error) {
       const blamed = transaction === undefined ? error : transaction.blamed(error);
       await transaction?.rollback(); // of one that has ended already: nothing
+      delivery.report(reportOf(blamed, transaction));
+      throw blamed;
+    }
+  }
+
+  /** The same as a part of a transaction that the consumer ends, and only then is what is reported here true. */
+  async #settleIn(group: GroupTransaction, delivery: DeliveryInProgress, next: CallHandler): Promise<unknown> {
+    let transaction: OpenTransaction | undefined;
+    try {
+      transaction = await group.enter(delivery);
+      if (transaction === undefined) {
+        delivery.report({ outcome: 'duplicate' });
+        return undefined;
+      }
+      this.emit({ name: 'claimed', ...placeOf(delivery) });
+      const marked = delivery.beforeRun?.();
+      if (marked !== undefined) await marked;
+      const value = await handled(transaction, delivery, next);
+      await group.ran(delivery);
+      this.emit({ name: 'handled', ...placeOf(delivery) });
+      delivery.report({ outcome: 'processed' });
+      return value;
+    } catch (error) {
+      const blamed = transaction === undefined ? error : transaction.blamed(error);
       delivery.report(reportOf(blamed, transaction));
       throw blamed;
     }

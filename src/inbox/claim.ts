@@ -1,4 +1,4 @@
-import { limitedInsert, type LimitedInsert } from '../transaction/limited-insert.js';
+import { limitedInsert, limitedInserts, type LimitedInsert } from '../transaction/limited-insert.js';
 
 /** What one `processed_events` row says: which consumer handled which event, and where it stood. */
 export interface Claim {
@@ -12,6 +12,8 @@ export interface Claim {
   readonly fingerprint: string;
 }
 
+const COLUMNS = '(consumer, event_id, topic, partition, record_offset, fingerprint)';
+
 /**
  * The claim of one event, to be run in the handler's transaction. The row count alone decides: 1, the event is ours to handle; 0, it is a duplicate.
  * It waits for another open transaction that holds the same claim, at most `lockTimeoutMs`, and gives 0 or 1 as that one commits or rolls back. Raw SQL on
@@ -19,7 +21,7 @@ export interface Claim {
  */
 export function claimStatement(table: string, lockTimeoutMs: number): LimitedInsert {
   return limitedInsert({
-    into: `${table} (consumer, event_id, topic, partition, record_offset, fingerprint)`,
+    into: `${table} ${COLUMNS}`,
     row: '$1, $2, $3, $4, $5, $6',
     lockTimeoutMs,
   });
@@ -28,4 +30,39 @@ export function claimStatement(table: string, lockTimeoutMs: number): LimitedIns
 /** The values of {@link claimStatement}, in its order. */
 export function claimValues(claim: Claim): [string, string, string, number, string, string] {
   return [claim.consumer, claim.eventId, claim.topic, claim.partition, claim.offset, claim.fingerprint];
+}
+
+/**
+ * The claims of several events of one partition: `[consumer, offset]` of each that is ours to handle. Ordered, so that two of these never deadlock; of an id that comes
+ * twice the record that stands first gets the claim.
+ */
+export function claimsStatement(table: string, lockTimeoutMs: number): LimitedInsert {
+  return limitedInserts({
+    into: `${table} ${COLUMNS}`,
+    source: (limited) =>
+      'SELECT consumer, event_id, $1, $2::integer, record_offset, fingerprint FROM unnest($3::text[], $4::text[], $5::bigint[], $6::bigint[]) AS claim (consumer, event_id, record_offset, fingerprint) ' +
+      `WHERE ${limited} ORDER BY consumer COLLATE "C", event_id COLLATE "C", record_offset`,
+    returning: 'json_build_array(consumer, record_offset::text)',
+    lockTimeoutMs,
+  });
+}
+
+/** Takes claims of {@link claimsStatement} back, with the same values. One that another record made stays. */
+export function releaseStatement(table: string): string {
+  return (
+    `DELETE FROM ${table} AS made USING unnest($3::text[], $4::text[], $5::bigint[], $6::bigint[]) AS claim (consumer, event_id, record_offset, fingerprint) ` +
+    'WHERE made.consumer = claim.consumer AND made.event_id = claim.event_id AND made.record_offset = claim.record_offset AND made.topic = $1 AND made.partition = $2'
+  );
+}
+
+/** The values of {@link claimsStatement}, in its order; all claims are of one partition. */
+export function claimsValues(claims: readonly Claim[]): unknown[] {
+  return [
+    claims[0]?.topic,
+    claims[0]?.partition,
+    claims.map(({ consumer }) => consumer),
+    claims.map(({ eventId }) => eventId),
+    claims.map(({ offset }) => offset),
+    claims.map(({ fingerprint }) => fingerprint),
+  ];
 }

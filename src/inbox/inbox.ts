@@ -1,5 +1,5 @@
 import type { LimitedInsert } from '../transaction/limited-insert.js';
-import { claimStatement, claimValues, type Claim } from './claim.js';
+import { claimsStatement, claimStatement, claimsValues, claimValues, releaseStatement, type Claim } from './claim.js';
 import { handledBeforeStatement } from './handled-before.js';
 
 type ClaimPlace = Pick<Claim, 'consumer' | 'topic' | 'partition' | 'offset'>;
@@ -14,6 +14,7 @@ export class Inbox {
   #table: string | undefined;
   /** By how long the claim may wait. */
   readonly #statements = new Map<number, LimitedInsert>();
+  readonly #forMany = new Map<number, LimitedInsert>();
 
   /** `query`: outside of any handler's transaction. */
   constructor(
@@ -43,10 +44,29 @@ export class Inbox {
     return new Set((rows as { topic: string }[]).map(({ topic }) => topic));
   }
 
+  /** The claims of several events of one partition, in one statement. `timeoutMs`: the shortest of their handlers'. */
+  claims(claims: readonly Claim[], timeoutMs: number): PreparedClaim {
+    const waitMs = Math.min(this.claimTimeoutMs, Math.ceil(timeoutMs / 2));
+    return { ...this.#made(this.#forMany, waitMs, claimsStatement), values: claimsValues(claims) };
+  }
+
+  /** What takes those claims back. */
+  release(claims: readonly Claim[]): { readonly text: string; readonly values: readonly unknown[] } {
+    return { text: releaseStatement(this.#place()), values: claimsValues(claims) };
+  }
+
   #statement(lockTimeoutMs: number): LimitedInsert {
-    let found = this.#statements.get(lockTimeoutMs);
-    if (found === undefined)
-      this.#statements.set(lockTimeoutMs, (found = claimStatement(this.#place(), lockTimeoutMs)));
+    return this.#made(this.#statements, lockTimeoutMs, claimStatement);
+  }
+
+  #made(
+    known: Map<number, LimitedInsert>,
+    lockTimeoutMs: number,
+    make: (table: string, lockTimeoutMs: number) => LimitedInsert,
+  ): LimitedInsert {
+    const table = this.#place();
+    let found = known.get(lockTimeoutMs);
+    if (found === undefined) known.set(lockTimeoutMs, (found = make(table, lockTimeoutMs)));
     return found;
   }
 

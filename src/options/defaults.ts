@@ -1,7 +1,12 @@
 import type { HandlerOptions, IdempotencyOptions } from '../idempotency.options.js';
 
-type Defaults = Omit<IdempotencyOptions, 'kafka' | 'classify' | 'schema' | 'concurrency' | 'deadLetters'> &
-  Required<Pick<HandlerOptions, 'timeout' | 'retry' | 'holdKey' | 'redelivery' | 'decode' | 'isolation'>> & {
+type Defaults = Omit<IdempotencyOptions, 'kafka' | 'classify' | 'schema' | 'deadLetters'> &
+  Required<
+    Pick<
+      HandlerOptions,
+      'timeout' | 'retry' | 'holdKey' | 'redelivery' | 'decode' | 'isolation' | 'messagesPerTransaction'
+    >
+  > & {
     kafka: Pick<IdempotencyOptions['kafka'], 'subscribe' | 'postfixId' | 'producer' | 'offsetOutOfRange'> & {
       consumer: Omit<IdempotencyOptions['kafka']['consumer'], 'groupId'>;
     };
@@ -9,7 +14,7 @@ type Defaults = Omit<IdempotencyOptions, 'kafka' | 'classify' | 'schema' | 'conc
   };
 
 /**
- * Every default of every option, in the form in which a user would give it. What has none here is found elsewhere (`schema`, `concurrency`), depends on
+ * Every default of every option, in the form in which a user would give it. What has none here is found elsewhere (`schema`, `concurrency.transactions`), depends on
  * another option ({@link DEFAULT_ROUNDS}) or must be given.
  */
 export const DEFAULTS = {
@@ -19,6 +24,7 @@ export const DEFAULTS = {
   redelivery: { delay: '1m', factor: 6, maxDelay: '6h' },
   decode: 'json',
   isolation: 'READ COMMITTED',
+  messagesPerTransaction: 1,
   kafka: {
     consumer: { maxWaitTimeInMs: 100, rebalanceTimeout: 60000, sessionTimeout: 30000, heartbeatInterval: 3000 },
     producer: { compression: 'none' },
@@ -30,6 +36,7 @@ export const DEFAULTS = {
   preparedStatements: true,
   claimTimeout: '2s',
   consumerNames: 'derived',
+  concurrency: { keys: 1 },
   buffer: { records: 1000, bytes: 33554432 },
   limits: { batchBytes: 67108864, jsonDepth: 100 },
   commitInterval: '500ms',

@@ -19,6 +19,7 @@ export interface ResolvedHandlerOptions {
   readonly classify: HandlerOptions['classify'];
   readonly decode: NonNullable<HandlerOptions['decode']>;
   readonly isolation: NonNullable<HandlerOptions['isolation']>;
+  readonly messagesPerTransaction: number;
 }
 
 export interface ResolvedRetry {
@@ -42,7 +43,7 @@ export interface ResolvedOptions extends HandlerDefaults {
   readonly preparedStatements: boolean;
   readonly claimTimeoutMs: number;
   readonly consumerNames: 'derived' | 'explicit';
-  readonly concurrency: { readonly transactions: number | undefined };
+  readonly concurrency: { readonly transactions: number | undefined; readonly keys: number };
   readonly buffer: { readonly records: number; readonly bytes: number };
   readonly limits: { readonly batchBytes: number; readonly jsonDepth: number };
   readonly commitIntervalMs: number;
@@ -88,7 +89,10 @@ export function resolveOptions(options: IdempotencyOptions): ResolvedOptions {
     preparedStatements: options.preparedStatements ?? DEFAULTS.preparedStatements,
     claimTimeoutMs: millis(options.claimTimeout ?? DEFAULTS.claimTimeout),
     consumerNames: options.consumerNames ?? DEFAULTS.consumerNames,
-    concurrency: { transactions: options.concurrency?.transactions },
+    concurrency: {
+      transactions: options.concurrency?.transactions,
+      keys: options.concurrency?.keys ?? DEFAULTS.concurrency.keys,
+    },
     buffer: {
       records: options.buffer?.records ?? DEFAULTS.buffer.records,
       bytes: options.buffer?.bytes ?? DEFAULTS.buffer.bytes,
@@ -142,7 +146,7 @@ function waitFaults(group: Waits, merged: HandlerDefaults, decorator: HandlerOpt
 }
 
 function handlerDefaults(): HandlerDefaults {
-  const { timeout, retry, holdKey, redelivery, decode, isolation } = DEFAULTS;
+  const { timeout, retry, holdKey, redelivery, decode, isolation, messagesPerTransaction } = DEFAULTS;
   const { delay, maxDelay, ...rest } = retry;
   return {
     timeoutMs: millis(timeout),
@@ -158,11 +162,12 @@ function handlerDefaults(): HandlerDefaults {
     classify: undefined,
     decode,
     isolation,
+    messagesPerTransaction,
   };
 }
 
 function mergeHandlerOptions(base: HandlerDefaults, given: HandlerOptions): HandlerDefaults {
-  const { timeout, retry, classify, holdKey, redelivery, decode, isolation } = given;
+  const { timeout, retry, classify, holdKey, redelivery, decode, isolation, messagesPerTransaction } = given;
   return {
     timeoutMs: timeout === undefined ? base.timeoutMs : millis(timeout),
     retry: {
@@ -184,6 +189,7 @@ function mergeHandlerOptions(base: HandlerDefaults, given: HandlerOptions): Hand
     classify: classify?.bind(given) ?? base.classify,
     decode: (typeof decode === 'function' ? decode.bind(given) : decode) ?? base.decode,
     isolation: isolation ?? base.isolation,
+    messagesPerTransaction: messagesPerTransaction ?? base.messagesPerTransaction,
   };
 }
 

@@ -81,6 +81,13 @@ export function whole(least: number, also?: number): Rule {
   };
 }
 
+export function wholeUpTo(least: number, most: number): Rule {
+  return {
+    accepts: (value) => Number.isSafeInteger(value) && (value as number) >= least && (value as number) <= most,
+    remedy: `Give a whole number from ${String(least)} to ${String(most)}.`,
+  };
+}
+
 /** kafkajs takes milliseconds as a number only: `'30s'` would reach it as NaN. */
 export function milliseconds(least: number): Rule {
   return { ...whole(least), remedy: `kafkajs takes milliseconds: give a whole number from ${String(least)}.` };

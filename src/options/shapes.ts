@@ -42,6 +42,7 @@ class HandlerShape {
   })
   decode?: unknown;
   @Option(rules.oneOf('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')) isolation?: unknown;
+  @Option(rules.wholeUpTo(1, 1000)) messagesPerTransaction?: unknown;
 }
 
 class KafkajsRetryShape {
@@ -159,6 +160,7 @@ class KafkaShape {
 
 class ConcurrencyShape {
   @Option(rules.whole(1)) transactions?: unknown;
+  @Option(rules.wholeUpTo(1, 1000)) keys?: unknown;
 }
 
 class BufferShape {

@@ -12,7 +12,6 @@ const NO_CODEC = 'is not an option: values reach the handler as raw bytes or as 
 
 /** Names that are known and refused, each with its own way out. The paths are those of both `forRoot` and `@Idempotent()`. */
 const REFUSED: Readonly<Record<string, readonly [problem: string, remedy: string]>> = {
-  messagesPerTransaction: [LATER, LEAVE_OUT],
   durability: [LATER, LEAVE_OUT],
   reusedId: [LATER, LEAVE_OUT],
   outbox: [LATER, LEAVE_OUT],
@@ -20,7 +19,6 @@ const REFUSED: Readonly<Record<string, readonly [problem: string, remedy: string
   version: [LATER, LEAVE_OUT],
   dedupe: [LATER, LEAVE_OUT],
   replay: [LATER, LEAVE_OUT],
-  'concurrency.keys': [LATER, LEAVE_OUT],
   'concurrency.interleave': [LATER, LEAVE_OUT],
   'kafka.producer.acks': [FIXED_PRODUCER, LEAVE_OUT],
   'kafka.producer.idempotent': [FIXED_PRODUCER, LEAVE_OUT],

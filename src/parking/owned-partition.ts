@@ -44,6 +44,13 @@ export class OwnedPartition implements PartitionParking {
     return !this.parts.memory.isEmpty;
   }
 
+  concerns({ consumer, record, holdKey }: Pick<ParkRequest, 'record' | 'consumer' | 'holdKey'>): boolean {
+    const { memory } = this.parts;
+    if (memory.isFree(consumer)) return false;
+    const key = holdKey ? holdKeyOf(record.key) : null;
+    return (key !== null && memory.holds(consumer, key)) || memory.hasParked(consumer, record);
+  }
+
   gate(
     request: Pick<ParkRequest, 'record' | 'consumer' | 'eventId' | 'holdKey'>,
   ): Promise<'run' | 'held' | 'parked'> | undefined {

@@ -2,6 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { IdempotencyError } from './errors.js';
 import type { RowRemoval } from './parking.js';
 import type { RecordView } from './record.js';
+import type { SharedTransaction } from './shared-transaction.js';
 
 /** One attempt to get a record handled: one per record, handler and attempt. Read it in a handler with {@link currentDelivery}. */
 export interface Delivery extends RecordView {
@@ -49,6 +50,8 @@ export class DeliveryInProgress implements Delivery {
   isReplying = false;
   /** The handler itself has been called and has not ended. */
   isHandling = false;
+  /** The transaction it shares with others; undefined: it gets its own. What it reports of a shared one holds only once that is committed. */
+  shared: SharedTransaction | undefined;
   /** To be awaited once it is known that the handler runs, before it does. What it throws fails the delivery. */
   beforeRun: (() => Promise<void> | undefined) | undefined;
   #report: DeliveryReport | undefined;

@@ -18,6 +18,8 @@ export interface HandlerSettings {
   /** Later events of a parked key wait behind it. */
   readonly holdKey: boolean;
   readonly redelivery: RedeliverySettings;
+  /** So many records may share a transaction. */
+  readonly messagesPerTransaction: number;
 }
 
 /** One handler method of the application, under the name it deduplicates by. */

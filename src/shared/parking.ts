@@ -54,6 +54,8 @@ export interface PartitionParking {
   readonly isSuspect: boolean;
   /** Something is parked of this partition; while it is false, {@link PartitionParking.gate} need not be asked. */
   readonly hasParked: boolean;
+  /** Whether {@link PartitionParking.gate} has something to look at for this record. */
+  concerns(request: Pick<ParkRequest, 'record' | 'consumer' | 'holdKey'>): boolean;
   /**
    * What an earlier parking means for this record: undefined (at once, and for nearly all) that it is not concerned. Else `run`; `held`: it is now parked
    * behind an earlier event of its key; `parked`: it is parked already, or was discarded.

@@ -6,3 +6,4 @@ export const HANDLER_PROFILES = token('handler-profiles');
 export const CONSUMER_PROGRESS = token('consumer-progress');
 export const EMIT_EVENT = token('emit-event');
 export const PARKING = token('parking');
+export const SHARED_TRANSACTIONS = token('shared-transactions');

@@ -7,9 +7,9 @@ import {
   type PgResult,
 } from './pg-client.js';
 
-/** A claim to be made by the first statement of a transaction. */
+/** A claim to be made by the first statement of a transaction: of one event, or of several. */
 export interface ClaimRequest {
-  /** One INSERT … ON CONFLICT DO NOTHING RETURNING … that limits its own wait, as `limitedInsert` makes it. */
+  /** One INSERT … ON CONFLICT DO NOTHING RETURNING … that limits its own wait, as `limitedInsert` and `limitedInserts` make it. */
   readonly text: string;
   readonly values: readonly unknown[];
   /** How long it waits for another live copy of the same claim. */
@@ -42,7 +42,7 @@ export function beginWithClaim(
 
 function claimedRows(results: PgResult | PgResult[]): readonly Record<string, unknown>[] {
   const all = Array.isArray(results) ? results : [results];
-  return all.find((result) => result.command === 'INSERT')?.rows ?? [];
+  return all.find(({ command }) => command === 'INSERT' || command === 'SELECT')?.rows ?? [];
 }
 
 type OneSyncClass = new (request: OneSyncRequest, callback: PgCallback) => object;

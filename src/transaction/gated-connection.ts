@@ -11,7 +11,7 @@ import {
 import { Frame, SavepointOrder } from './savepoint-order.js';
 import { isStalePlan, type StatementNames } from './statement-names.js';
 import { isControlTag, kindOf, verbOf, type StatementKind } from './transaction-control.js';
-import { handMadeCommit, nestedEnded, queryInFlight } from './transaction-errors.js';
+import { handMadeCommit, nestedEnded, queryInFlight, transactionEnded } from './transaction-errors.js';
 
 const PATIENCE_MS = 1000;
 
@@ -104,8 +104,10 @@ export class GatedConnection {
     if (this.#refusal === undefined) this.close(() => verdict);
   }
 
+  /** Why a statement that comes from here is not sent; `undefined` if it may be. */
   get refusal(): Error | undefined {
-    return this.#refusal?.();
+    if (this.#refusal !== undefined) return this.#refusal();
+    return this.origin()?.frame?.state === 'ended' ? transactionEnded(this.owner) : undefined;
   }
 
   #query(config: unknown, values: unknown, callback: unknown): unknown {

@@ -46,9 +46,19 @@ export interface OpenTransaction {
   readonly firstError: unknown;
   /** That error is one that no work in the transaction can help: the database is away, full or read-only. */
   readonly isOutage: boolean;
+  /** It was, or was to be, ended by hand: what ran before that may be committed. */
+  readonly isEndedByHand: boolean;
   readonly manager: EntityManager;
   /** Calls `work` in the transaction's async context: repositories of the DataSource join there. */
   within<T>(work: () => T): T;
+  /**
+   * Ends a piece of the work where several share the transaction. What runs that nobody awaits, an error that aborted the transaction, and a deferred
+   * constraint that the piece violated show here, and not at COMMIT, where nobody could tell whose they are. Later statements of the piece are refused.
+   * `check`: what to send for the constraints.
+   *
+   * Throws as {@link OpenTransaction.commit} does, but leaves the end to the caller.
+   */
+  endPiece(check: string | undefined): Promise<void>;
   /**
    * Waits one turn of the event loop, then sends COMMIT and reads the command tag.
    *
@@ -136,6 +146,10 @@ class Transaction implements OpenTransaction, Joinable {
     return this.#isLost === true || isOutageState(sqlState(this.firstError));
   }
 
+  get isEndedByHand(): boolean {
+    return IdempotencyError.is(this.#connection.verdict, 'HAND_MADE_COMMIT');
+  }
+
   within<T>(work: () => T): T {
     return enter({ dataSource: this.dataSource, transaction: this, frame: this.#connection.order.root }, work);
   }
@@ -158,6 +172,14 @@ class Transaction implements OpenTransaction, Joinable {
       await this.#abandon(error);
       throw error;
     }
+  }
+
+  async endPiece(check: string | undefined): Promise<void> {
+    if (this.phase !== 'open') throw this.#ended();
+    await this.#atRest();
+    if (this.firstError !== undefined) throw transactionAborted(this.owner, this.firstError);
+    if (check !== undefined) await this.#check(check);
+    this.#connection.order.beginPiece();
   }
 
   async commit(): Promise<void> {
@@ -227,12 +249,25 @@ class Transaction implements OpenTransaction, Joinable {
     const { verdict } = this.#connection;
     if (verdict !== undefined) throw verdict;
     if (this.runner.hasSubscribers) await this.#ask('Before', 'TransactionCommit');
+    await this.#atRest();
+  }
+
+  async #atRest(): Promise<void> {
     // An un-awaited save() has not reached the connection yet when the handler's promise settles; one turn later it has.
     await new Promise((resolve) => setImmediate(resolve));
     if (this.phase !== 'open') throw this.#ended();
     if (this.#connection.verdict !== undefined) throw this.#connection.verdict;
     const { unfinished } = this.#connection;
     if (unfinished !== undefined) throw queryInFlight(this.owner, unfinished);
+  }
+
+  async #check(constraints: string): Promise<void> {
+    try {
+      await send(this.runner.client, constraints);
+    } catch (error) {
+      this.#connection.firstError ??= error;
+      throw error;
+    }
   }
 
   async #conclude(outcome: CommitOutcome): Promise<void> {

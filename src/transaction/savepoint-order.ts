@@ -1,6 +1,7 @@
 /** A piece of work inside one transaction: the whole of it (no parent), or what runs inside a savepoint. */
 export class Frame {
-  state: 'open' | 'released' | 'rolled back' = 'open';
+  /** `ended`: a piece of the whole transaction that another one has followed. */
+  state: 'open' | 'released' | 'rolled back' | 'ended' = 'open';
   /** A statement from outside was let in, so this savepoint cannot be rolled back alone. */
   shared = false;
 
@@ -26,7 +27,7 @@ interface Turn {
  *   `patienceMs`, the first in line is let in, and the savepoint is marked as shared.
  */
 export class SavepointOrder {
-  readonly root = new Frame(undefined);
+  #root = new Frame(undefined);
   readonly #open: Frame[] = [];
   readonly #waiting: Turn[] = [];
   #patience: NodeJS.Timeout | undefined;
@@ -36,6 +37,11 @@ export class SavepointOrder {
     readonly isIdle: () => boolean,
   ) {}
 
+  /** The work outside any savepoint. */
+  get root(): Frame {
+    return this.#root;
+  }
+
   /** The innermost open savepoint, or the whole transaction. */
   get innermost(): Frame {
     return this.#open.at(-1) ?? this.root;
@@ -44,6 +50,12 @@ export class SavepointOrder {
   /** Whether a savepoint is open or somebody waits. */
   get isBusy(): boolean {
     return this.#open.length > 0 || this.#waiting.length > 0;
+  }
+
+  /** The work outside any savepoint has ended, and what comes now is another piece of it. Not while somebody is busy. */
+  beginPiece(): void {
+    this.#root.state = 'ended';
+    this.#root = new Frame(undefined);
   }
 
   take(turn: Turn): void {

@@ -12,9 +12,14 @@ export interface WorkerPlan {
   readonly failpoint?: Failpoint;
   /** Events whose handler throws after it has written. */
   readonly failing?: readonly string[];
+  /** In how many attempts they do; default in all. */
+  readonly failures?: number;
   /** Events whose handler ends the process when it has written. */
   readonly deadly?: readonly string[];
   readonly retryDelayMs?: number;
+  /** Keys at work at once. */
+  readonly keys?: number;
+  readonly messagesPerTransaction?: number;
   /** How long the handler lives on after it has written. */
   readonly handlerMs?: number;
   /** Events whose handler keeps the event loop busy for so long, when it has written. */
@@ -68,6 +73,8 @@ async function run(plan: WorkerPlan): Promise<void> {
     controllers: [eventHandler(plan.topic, (event, tools) => handle(plan, event, tools))],
     options: {
       claimTimeout: 300,
+      ...(plan.messagesPerTransaction !== undefined && { messagesPerTransaction: plan.messagesPerTransaction }),
+      ...(plan.keys !== undefined && { concurrency: { keys: plan.keys } }),
       retry: { attempts: Infinity, delay: plan.retryDelayMs ?? 50, maxDelay: 60_000, factor: 1, jitter: 'none' },
       kafka: { consumer: { groupId: plan.place.group, sessionTimeout: 1500, heartbeatInterval: 300 } },
     },
@@ -90,7 +97,9 @@ async function handle(plan: WorkerPlan, event: TestEvent, tools: Tools): Promise
   if (plan.handlerMs !== undefined) await sleep(plan.handlerMs);
   if (plan.blocking?.id === id) block(plan.blocking.ms);
   if (plan.deadly?.includes(id)) process.kill(process.pid, 'SIGKILL');
-  if (plan.failing?.includes(id)) throw new Error(`no luck with ${id}`);
+  if (plan.handlerMs !== undefined) await sleep(plan.handlerMs);
+  const attempt = currentDelivery()?.attempt ?? 1;
+  if (plan.failing?.includes(id) && attempt <= (plan.failures ?? Infinity)) throw new Error(`no luck with ${id}`);
   if (plan.late?.includes(id)) setTimeout(() => void writeEffect(tools, `${id}, late`), 50);
 }
 

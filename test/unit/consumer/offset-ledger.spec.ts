@@ -29,6 +29,16 @@ test('a record that is finished before its predecessor moves nothing until the p
   expect(ledger.committable).toBe(6n);
 });
 
+test('what is finished behind an unfinished record is still pending', () => {
+  const ledger = ledgerOf(3n, 4n, 5n);
+  ledger.settle(5n, HANDLED);
+  ledger.settle(4n, HANDLED);
+  expect(ledger.pending).toBe(3);
+  ledger.settle(3n, HANDLED);
+  expect(ledger.pending).toBe(0);
+  expect(() => ledger.settle(4n, HANDLED)).toThrow(/without having been taken/);
+});
+
 test('in any order of settling, no offset from the lowest unfinished record on is ever committable', () => {
   fc.assert(
     fc.property(

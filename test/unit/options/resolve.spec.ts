@@ -18,6 +18,7 @@ describe('resolveOptions', () => {
       classify: undefined,
       decode: 'json',
       isolation: 'READ COMMITTED',
+      messagesPerTransaction: 1,
       holdKey: false,
       redelivery: { rounds: undefined, delayMs: 60_000, factor: 6, maxDelayMs: 21_600_000, jitter: 'none' },
       kafka: {
@@ -43,7 +44,7 @@ describe('resolveOptions', () => {
       preparedStatements: true,
       claimTimeoutMs: 2_000,
       consumerNames: 'derived',
-      concurrency: { transactions: undefined },
+      concurrency: { transactions: undefined, keys: 1 },
       buffer: { records: 1000, bytes: 33_554_432 },
       limits: { batchBytes: 67_108_864, jsonDepth: 100 },
       commitIntervalMs: 500,
@@ -64,7 +65,7 @@ describe('resolveOptions', () => {
       decode,
       schema: 'app',
       retry: { maxDelay: '1h' },
-      concurrency: { transactions: 3 },
+      concurrency: { transactions: 3, keys: 16 },
       buffer: { bytes: 5 },
       preparedStatements: false,
     });
@@ -77,7 +78,7 @@ describe('resolveOptions', () => {
     });
     expect(resolved).toMatchObject({
       retry: { delayMs: 200, maxDelayMs: 3_600_000 },
-      concurrency: { transactions: 3 },
+      concurrency: { transactions: 3, keys: 16 },
       buffer: { records: 1000, bytes: 5 },
     });
     expect(resolved.preparedStatements).toBe(false);
@@ -183,6 +184,7 @@ describe('resolveHandlerOptions', () => {
       classify: undefined,
       decode: 'json',
       isolation: 'READ COMMITTED',
+      messagesPerTransaction: 1,
       holdKey: false,
       redelivery: { rounds: 0, delayMs: 60_000, factor: 6, maxDelayMs: 21_600_000, jitter: 'none' },
     });

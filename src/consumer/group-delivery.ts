@@ -1,0 +1,171 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Logger } from '@nestjs/common';
+import { DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
+import { noteOf } from '../shared/failed-attempt.js';
+import type { SharedTransaction, SharedTransactions } from '../shared/shared-transaction.js';
+import type { ConsumedRecord } from './consumed-record.js';
+import type { RegisteredHandler } from './handler-table.js';
+import type { LaneWork, RecordDelivery, RecordDeliveryParts } from './record-delivery.js';
+
+const UNKNOWN_MS = 50;
+
+export interface GroupDeliveryParts extends RecordDeliveryParts {
+  readonly shared: SharedTransactions;
+  readonly delivery: RecordDelivery;
+}
+
+/** The lane a group is delivered for. */
+export interface GroupWork extends LaneWork {
+  readonly isDead: boolean;
+}
+
+/** How an attempt of a group ended. Nothing of it is final unless it was committed, and then of as many records as there are settlements. */
+export type GroupEnd =
+  | { readonly end: 'committed'; readonly settlements: readonly { readonly duplicate: boolean }[] }
+  | { readonly end: 'failed at'; readonly at: number }
+  | { readonly end: 'failed' | 'busy' | 'again' | 'interrupted' };
+
+const INTERRUPTED: GroupEnd = { end: 'interrupted' };
+/** What takes the first record out: it goes its own way. */
+const FIRST: GroupEnd = { end: 'failed at', at: 0 };
+
+interface Group {
+  readonly records: readonly ConsumedRecord[];
+  readonly handlers: readonly RegisteredHandler[];
+  readonly lane: GroupWork;
+}
+
+/**
+ * Consecutive records in one transaction, each to every handler of their topic, in order:
+ * - one attempt; what fails in it fails no event: the record runs again by itself, and that counts;
+ * - it ends in front of a record that something parked may concern, and of one without an event id;
+ * - it begins as a single delivery does, in one slot.
+ */
+export class GroupDelivery {
+  readonly #logger = new Logger('IdempotentKafkaServer');
+  readonly #sizes = new Map<string, number>();
+
+  constructor(private readonly parts: GroupDeliveryParts) {}
+
+  /** How many records of the topic may share a transaction. */
+  sizeOf(topic: string): number {
+    let size = this.#sizes.get(topic);
+    if (size === undefined) {
+      const handlers = this.parts.handlers.handlersOf(topic);
+      const wanted = handlers.map(({ profile }) => profile.settings.messagesPerTransaction);
+      size = canShare(handlers) ? Math.min(...wanted) : 1;
+      if (wanted.some((one) => one > size!)) this.#tellSmaller(topic, size, handlers);
+      this.#sizes.set(topic, size);
+    }
+    return size;
+  }
+
+  /** Those in front that nothing parked may concern: what it does goes its own way. */
+  unconcerned(waiting: readonly ConsumedRecord[], lane: LaneWork): readonly ConsumedRecord[] {
+    if (!lane.parking.hasParked) return waiting;
+    const handlers = this.parts.handlers.handlersOf(lane.topic);
+    const concerned = waiting.findIndex((record) => isConcerned(record, handlers, lane));
+    return concerned === -1 ? waiting : waiting.slice(0, concerned);
+  }
+
+  /** Never rejects. */
+  async attempt(records: readonly ConsumedRecord[], lane: GroupWork): Promise<GroupEnd> {
+    const handlers = this.parts.handlers.handlersOf(lane.topic);
+    const slots = await this.parts.delivery.begin(lane);
+    if (slots === 0) return INTERRUPTED;
+    try {
+      return await this.#attempt({ records, handlers, lane });
+    } finally {
+      this.parts.slots.release(slots);
+    }
+  }
+
+  async #attempt(group: Group): Promise<GroupEnd> {
+    const { lane } = group;
+    const deliveries = group.records.map((record) => this.#deliveriesOf(record, group));
+    const shared = this.parts.shared.over(deliveries);
+    for (const ofRecord of deliveries) for (const delivery of ofRecord) delivery.shared = shared;
+    const stopped = await this.#run(group, deliveries, shared);
+    if (stopped !== undefined) {
+      await shared.rollback();
+      return stopped;
+    }
+    const ended = await shared.commit();
+    if (ended.kind === 'committed') {
+      this.parts.outage.passed();
+      if (deliveries.some((ofRecord) => ofRecord.some(({ reported }) => reported?.outcome === 'processed')))
+        lane.parking.survived();
+      return { end: 'committed', settlements: deliveries.slice(0, shared.size).map(settlementOf) };
+    }
+    this.#tell(group, `was not committed`, ended.error);
+    if (ended.kind === 'refused') return ended.isOutage ? FIRST : { end: 'failed' };
+    await sleep(UNKNOWN_MS, undefined, { signal: lane.interrupted }).catch(() => undefined); // the caller looks
+    return { end: 'again' };
+  }
+
+  /** What stopped it, if something did. */
+  async #run(
+    group: Group,
+    deliveries: readonly (readonly DeliveryInProgress[])[],
+    shared: SharedTransaction,
+  ): Promise<GroupEnd | undefined> {
+    const { records, handlers, lane } = group;
+    for (let at = 0; at < shared.size; at += 1) {
+      for (const [index, handler] of handlers.entries()) {
+        if (lane.isDead) return INTERRUPTED; // nothing begins on a partition that is lost, so what is claimed for it goes too
+        const delivery = deliveries[at]![index]!;
+        const report = await this.parts.attempts.run(handler, records[at]!, { delivery, on: lane });
+        if (report.outcome !== 'processed' && report.outcome !== 'duplicate') return this.#stoppedAt(group, at, report);
+      }
+    }
+    return undefined;
+  }
+
+  #stoppedAt(group: Group, at: number, report: DeliveryReport): GroupEnd {
+    if (report.outcome === 'busy') return { end: 'busy' };
+    const error = 'error' in report ? report.error : undefined;
+    this.#tell(group, `stopped at offset ${group.records[at]!.offset}`, error);
+    const isOutage = report.outcome === 'failed' && report.isOutage === true;
+    return isOutage ? FIRST : { end: 'failed at', at };
+  }
+
+  #deliveriesOf(record: ConsumedRecord, { handlers, lane }: Group): DeliveryInProgress[] {
+    return handlers.map(({ profile }) => {
+      const view = record.view(profile.settings.decode, this.parts.jsonDepth);
+      const delivery = new DeliveryInProgress(view, profile.consumer, 1);
+      delivery.beforeRun = () => lane.mark(record.offset);
+      return delivery;
+    });
+  }
+
+  #tell({ records, lane }: Group, what: string, error: unknown): void {
+    const { name, message } = noteOf(error, new Date());
+    this.#logger.warn(
+      `The transaction of ${records.length} records of ${lane.topic}[${lane.partition}] from offset ${records[0]!.offset} on ${what}, and they run again in smaller ones: ${name}: ${message}`,
+    );
+  }
+
+  #tellSmaller(topic: string, size: number, handlers: readonly RegisteredHandler[]): void {
+    const asked = handlers.map(({ profile }) => `${profile.consumer} (${profile.settings.messagesPerTransaction})`);
+    const why = canShare(handlers)
+      ? 'the smallest counts'
+      : 'only @Idempotent() event handlers of one isolation level share a transaction';
+    this.#logger.log(`${topic}: messagesPerTransaction is ${size}, of ${asked.join(', ')}: ${why}`);
+  }
+}
+
+function canShare(handlers: readonly RegisteredHandler[]): boolean {
+  const levels = new Set(handlers.map(({ profile }) => profile.settings.isolation));
+  return levels.size === 1 && handlers.every(({ profile, isEventHandler }) => isEventHandler && profile.idempotent);
+}
+
+function isConcerned(record: ConsumedRecord, handlers: readonly RegisteredHandler[], lane: LaneWork): boolean {
+  const { stored } = record;
+  return handlers.some(({ profile: { consumer, settings } }) =>
+    lane.parking.concerns({ record: stored, consumer, holdKey: settings.holdKey }),
+  );
+}
+
+function settlementOf(deliveries: readonly DeliveryInProgress[]): { duplicate: boolean } {
+  return { duplicate: deliveries.some(({ reported }) => reported?.outcome === 'duplicate') };
+}

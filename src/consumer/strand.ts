@@ -1,0 +1,173 @@
+import { Logger } from '@nestjs/common';
+import { IdempotencyError } from '../shared/errors.js';
+import { noteOf } from '../shared/failed-attempt.js';
+import type { PartitionParking } from '../shared/parking.js';
+import type { TopicPartition } from '../kafka/positions.js';
+import type { ConsumedRecord } from './consumed-record.js';
+import type { GroupDelivery, GroupEnd, GroupWork } from './group-delivery.js';
+import { GroupPlan } from './group-plan.js';
+import type { RecordDelivery, Retrying } from './record-delivery.js';
+
+/** What a strand asks of its lane. */
+export interface StrandLane extends TopicPartition {
+  readonly parking: PartitionParking;
+  readonly interrupted: AbortSignal;
+  readonly isDead: boolean;
+  stopped: IdempotencyError | undefined;
+  mark(offset: bigint): Promise<void> | undefined;
+  readonly mayBegin: boolean;
+  /** The next record, if one may begin. */
+  begin(): ConsumedRecord | undefined;
+  /** Records in front, the one begun first, at most so many; only that one while a process may have died of what comes first. */
+  together(first: ConsumedRecord, most: number): readonly ConsumedRecord[];
+  /** As many records as there are settlements are done; without one the first was interrupted. */
+  endTogether(records: readonly ConsumedRecord[], settlements: readonly { readonly duplicate: boolean }[]): void;
+  /** Without a settlement: it was interrupted. */
+  end(record: ConsumedRecord, settlement: { readonly duplicate: boolean } | undefined): void;
+}
+
+/** One of the records that a lane has at work: takes the next that may begin, brings it to its end, and again, for as long as the lane lives. */
+export class Strand implements GroupWork {
+  retrying: Retrying | undefined;
+  #wake: () => void = () => {};
+  #work: Promise<unknown> | undefined;
+  /** Undefined: each record has a transaction of its own. */
+  readonly #plan: GroupPlan | undefined;
+
+  constructor(
+    private readonly lane: StrandLane,
+    private readonly delivery: RecordDelivery,
+    private readonly groups: GroupDelivery,
+  ) {
+    const size = groups.sizeOf(lane.topic);
+    this.#plan = size === 1 ? undefined : new GroupPlan(size);
+  }
+
+  get topic(): string {
+    return this.lane.topic;
+  }
+  get partition(): number {
+    return this.lane.partition;
+  }
+  get parking(): PartitionParking {
+    return this.lane.parking;
+  }
+  get interrupted(): AbortSignal {
+    return this.lane.interrupted;
+  }
+  get isDead(): boolean {
+    return this.lane.isDead;
+  }
+  get mayBegin(): boolean {
+    return this.lane.mayBegin;
+  }
+  get stopped(): IdempotencyError | undefined {
+    return this.lane.stopped;
+  }
+  set stopped(error: IdempotencyError | undefined) {
+    this.lane.stopped = error;
+  }
+
+  async run(): Promise<void> {
+    const { lane } = this;
+    while (!lane.isDead) {
+      const record = lane.begin();
+      if (record === undefined) {
+        await this.#untilWoken();
+        continue;
+      }
+      if (this.#plan !== undefined && this.#plan.next > 1) {
+        const records = this.groups.unconcerned(lane.together(record, this.#plan.next), this);
+        if (records.length > 1) {
+          await this.#together(records, this.#plan);
+          continue;
+        }
+      }
+      const work = this.delivery.deliver(record, this);
+      this.#work = work;
+      const settlement = await work.catch((error: unknown) => this.#stop(record, error));
+      this.#work = undefined;
+      lane.end(record, settlement);
+      if (settlement !== undefined) this.#plan?.done(1);
+    }
+  }
+
+  /** Resolves when a delivery may begin, or when the lane is interrupted. */
+  async untilMayBegin(): Promise<void> {
+    while (!this.mayBegin && !this.interrupted.aborted) await this.#untilWoken();
+  }
+
+  /** Resolves when no delivery is running here. */
+  async atRest(): Promise<void> {
+    await this.#work;
+  }
+
+  /** Looks again whether there is something to do. */
+  wake(): void {
+    this.#wake();
+  }
+
+  mark(offset: bigint): Promise<void> | undefined {
+    return this.lane.mark(offset);
+  }
+
+  /** Ends by force what is at work here. */
+  kill(error: IdempotencyError): void {
+    this.delivery.kill(this, error);
+  }
+
+  /** Tells the handler at work to stop. */
+  abort(reason: IdempotencyError): void {
+    this.delivery.abort(this, reason);
+  }
+
+  async #together(records: readonly ConsumedRecord[], plan: GroupPlan): Promise<void> {
+    const work = this.groups.attempt(records, this);
+    this.#work = work;
+    const ended: GroupEnd = (await work.catch((error: unknown) => this.#stop(records[0]!, error))) ?? {
+      end: 'interrupted',
+    };
+    this.#work = undefined;
+    const tried = records.length;
+    switch (ended.end) {
+      case 'committed':
+        plan.done(ended.settlements.length);
+        if (ended.settlements.length < tried) plan.failedAt(0, tried - ended.settlements.length);
+        break;
+      case 'failed at':
+        plan.failedAt(ended.at, tried);
+        break;
+      case 'failed':
+        plan.failed(tried);
+        break;
+      case 'busy':
+        plan.oneByOne(tried);
+        break;
+      case 'again':
+      case 'interrupted':
+        break;
+    }
+    this.lane.endTogether(records, ended.end === 'committed' ? ended.settlements : []);
+  }
+
+  /** Nothing of ours should throw there. If it does, the record stays in front where health can see it, and the process lives on. */
+  #stop(record: ConsumedRecord, cause: unknown): undefined {
+    const where = `${this.topic}[${this.partition}]@${record.offset}`;
+    this.stopped = new IdempotencyError(
+      'HANDLER_FAILED',
+      `The partition stops in front of ${where}: its delivery itself failed (${noteOf(cause, new Date()).message})`,
+      { cause },
+    );
+    new Logger('IdempotentKafkaServer').error(this.stopped.message);
+    return undefined;
+  }
+
+  #untilWoken(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#wake = () => {
+        this.#wake = () => {};
+        resolve();
+      };
+    });
+  }
+}

@@ -1,0 +1,204 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { backoffMs, type Backoff } from '../shared/backoff.js';
+import type { Claim } from '../inbox/claim.js';
+import type { Inbox } from '../inbox/inbox.js';
+import type { DeliveryInProgress } from '../shared/delivery.js';
+import { IdempotencyError } from '../shared/errors.js';
+import { placeOf, type EmitEvent } from '../shared/events.js';
+import type { SharedEnd, SharedTransaction } from '../shared/shared-transaction.js';
+import type { OpenTransaction } from '../transaction/open-transaction.js';
+import type { TransactionScope } from '../transaction/transaction-scope.js';
+import type { HandlerCatalogue } from './handler-catalogue.js';
+import { eventIdOf } from './identity/event-id.js';
+import { fingerprint } from './identity/fingerprint.js';
+
+export interface GroupTransactionParts {
+  readonly handlers: HandlerCatalogue;
+  readonly inbox: Inbox;
+  readonly scope: TransactionScope;
+  readonly emit: EmitEvent;
+  /** What to send behind each record, for deferred constraints. */
+  readonly constraintCheck: string | undefined;
+}
+
+/** Between tries to take claims back: as long as it takes, for their events would not run. */
+const RELEASE_RETRY: Backoff = { delayMs: 200, factor: 2, maxDelayMs: 5000, jitter: 'none' };
+
+/**
+ * The transaction of a group of records:
+ * - one claim, in the same round trip as BEGIN, for every record and handler, in an order that is the same for everybody;
+ * - COMMIT only if everything claimed has run;
+ * - a handler that ends it by hand would commit the claims of records that have not run: those are taken back.
+ */
+export class GroupTransaction implements SharedTransaction {
+  #size: number;
+  #opening: Promise<OpenTransaction> | undefined;
+  #transaction: OpenTransaction | undefined;
+  readonly #claimed = new Set<DeliveryInProgress>();
+  readonly #toRun = new Set<DeliveryInProgress>();
+  readonly #entered = new Set<DeliveryInProgress>();
+
+  constructor(
+    private readonly parts: GroupTransactionParts,
+    private readonly deliveries: readonly (readonly DeliveryInProgress[])[],
+  ) {
+    this.#size = deliveries.length;
+  }
+
+  get size(): number {
+    return this.#size;
+  }
+
+  /** For a delivery whose handler is to run: the transaction, or undefined if its event is a duplicate. The first that comes opens it. */
+  async enter(delivery: DeliveryInProgress): Promise<OpenTransaction | undefined> {
+    const transaction = await (this.#opening ??= this.#open(delivery));
+    if (!this.#claimed.has(delivery)) return undefined;
+    this.#entered.add(delivery);
+    return transaction;
+  }
+
+  /** Its handler has settled. Throws what was wrong with that. */
+  async ran(delivery: DeliveryInProgress): Promise<void> {
+    await this.#transaction?.endPiece(this.parts.constraintCheck);
+    this.#toRun.delete(delivery);
+  }
+
+  async commit(): Promise<SharedEnd> {
+    const transaction = this.#transaction;
+    if (transaction === undefined || this.#toRun.size > 0) {
+      await this.rollback();
+      return { kind: 'refused', error: notRun(this.#toRun.size), isOutage: false };
+    }
+    try {
+      // Duplicates alone write nothing.
+      if (this.#claimed.size === 0) await transaction.rollback();
+      else await this.#commitInTime(transaction);
+    } catch (error) {
+      if (!IdempotencyError.is(error, 'COMMIT_UNKNOWN'))
+        return { kind: 'refused', error, isOutage: transaction.isOutage };
+      for (const delivery of this.#claimed) this.parts.emit({ name: 'unknown', error, ...placeOf(delivery) });
+      return { kind: 'unknown', error };
+    }
+    for (const delivery of this.#members()) {
+      const name = this.#claimed.has(delivery) ? 'processed' : 'duplicate';
+      this.parts.emit({ name, ...placeOf(delivery) });
+    }
+    return { kind: 'committed' };
+  }
+
+  async rollback(): Promise<void> {
+    await this.#transaction?.rollback(); // of one that has ended already: nothing
+    if (this.#transaction?.isEndedByHand === true) await this.#takeBack();
+  }
+
+  /** Of those that no handler was called for: what a handler wrote may be committed with its claim. */
+  async #takeBack(): Promise<void> {
+    const untouched = [...this.#claimed].filter((delivery) => !this.#entered.has(delivery));
+    const { text, values } = this.parts.inbox.release(untouched.map(claimOf));
+    for (let tries = 1; ; tries += 1) {
+      try {
+        await this.parts.scope.run((manager) => manager.query(text, [...values]));
+        return;
+      } catch {
+        await sleep(backoffMs(RELEASE_RETRY, tries)); // the database is away: that is told by what else needs it
+      }
+    }
+  }
+
+  /** No delivery is at work any more that could be killed, so a COMMIT without an answer is given up here. */
+  async #commitInTime(transaction: OpenTransaction): Promise<void> {
+    const timeoutMs = this.#shortestTimeoutMs();
+    const giveUp = () => transaction.destroy(new Error(`COMMIT was not answered within ${timeoutMs} ms`));
+    const timer = setTimeout(giveUp, timeoutMs);
+    try {
+      await transaction.commit();
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  async #open(first: DeliveryInProgress): Promise<OpenTransaction> {
+    const claims = this.#claims();
+    first.isOpening = true;
+    try {
+      const transaction = await this.parts.scope.open({
+        owner: this.#owner(),
+        isolation: this.#handlerOf(first).settings.isolation,
+        claim: this.parts.inbox.claims(claims, this.#shortestTimeoutMs()),
+        onBegin: (begun) => first.onKill((error) => begun.destroy(error)),
+      });
+      this.#transaction = transaction;
+      if (first.killed !== undefined) {
+        transaction.destroy(first.killed); // it came while the transaction was opening
+        throw first.killed;
+      }
+      this.#note(transaction.claimed);
+      return transaction;
+    } finally {
+      first.isOpening = false;
+    }
+  }
+
+  /** A record one of whose handlers finds no id in it leaves, with all behind it. Throws if it is the first. */
+  #claims(): Claim[] {
+    const claims: Claim[] = [];
+    for (const [at, ofRecord] of this.deliveries.entries()) {
+      try {
+        claims.push(...ofRecord.map((delivery) => this.#claim(delivery)));
+      } catch (error) {
+        if (at === 0) throw error;
+        this.#size = at;
+        break;
+      }
+    }
+    return claims;
+  }
+
+  #claim(delivery: DeliveryInProgress): Claim {
+    delivery.eventId ??= eventIdOf(this.#handlerOf(delivery).id, delivery);
+    return claimOf(delivery);
+  }
+
+  #note([answer]: readonly Record<string, unknown>[]): void {
+    const won = new Set<string>();
+    for (const [consumer, offset] of (answer?.['inserted'] ?? []) as [string, string][])
+      won.add(`${offset} ${consumer}`);
+    for (const delivery of this.#members()) {
+      if (!won.has(`${delivery.offset} ${delivery.consumer}`)) continue;
+      this.#claimed.add(delivery);
+      this.#toRun.add(delivery);
+    }
+  }
+
+  #members(): DeliveryInProgress[] {
+    return this.deliveries.slice(0, this.#size).flat();
+  }
+
+  #shortestTimeoutMs(): number {
+    return Math.min(...this.deliveries[0]!.map((delivery) => this.#handlerOf(delivery).settings.timeoutMs));
+  }
+
+  #handlerOf({ consumer }: DeliveryInProgress) {
+    const handler = this.parts.handlers.called(consumer);
+    if (handler === undefined) throw new Error(`${consumer} is not @Idempotent(), so it cannot be part of a group`);
+    return handler;
+  }
+
+  #owner(): string {
+    const [first, last] = [this.deliveries[0]![0]!, this.deliveries[this.#size - 1]![0]!];
+    const consumers = this.deliveries[0]!.map(({ consumer }) => `'${consumer}'`).join(', ');
+    return `consumer ${consumers}, ${first.topic}[${first.partition}]@${first.offset}-${last.offset}`;
+  }
+}
+
+function claimOf({ consumer, topic, partition, offset, eventId, value }: DeliveryInProgress): Claim {
+  return { consumer, topic, partition, offset, eventId: eventId!, fingerprint: fingerprint(value) }; // the id was set when it was claimed
+}
+
+function notRun(count: number): IdempotencyError {
+  return new IdempotencyError(
+    'HANDLER_FAILED',
+    `${count} of the events claimed for a shared transaction were not run, so it was rolled back`,
+    { retryable: true },
+  );
+}
