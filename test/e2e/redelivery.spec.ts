@@ -238,7 +238,7 @@ test('two instances redeliver each event once', async () => {
   const options = {
     options: {
       retry: { ...THREE, attempts: 1 },
-      redelivery: { rounds: 1, delay: 1500, factor: 1, maxDelay: 1500 },
+      redelivery: { rounds: 1, delay: 4000, factor: 1, maxDelay: 4000 },
       parking: { poll: 20 },
     },
     controllers: [numberedHandler(topic, broken)],
