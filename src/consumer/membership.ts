@@ -212,6 +212,7 @@ export class Membership implements GroupListener, LaneHost {
   heartbeat(): void {
     const wasStale = this.isStale;
     this.#lastHeartbeat = performance.now();
+    if (this.#joining && this.#anchored) this.#goOn();
     if (!wasStale) return;
     this.parts.brokers.end();
     this.wake();
@@ -271,6 +272,17 @@ export class Membership implements GroupListener, LaneHost {
 
   #mayWork(lane: Lane): boolean {
     return !this.#ending && lane.ledger.committed !== undefined && !this.parts.isPaused(lane.topic) && !this.isStale;
+  }
+
+  /**
+   * A heartbeat was answered after REBALANCING without a join: the join failed, and kafkajs fetches on in the generation it had, which the group still
+   * knows. Seen when the coordinator moved: for minutes everything was handled and no offset was committed.
+   */
+  #goOn(): void {
+    this.#joining = false;
+    this.#committer.open();
+    for (const lane of this.#lanes.values()) lane.release();
+    void this.#commit();
   }
 
   #tick(): void {
