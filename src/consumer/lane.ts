@@ -12,7 +12,7 @@ import { Strand, type StrandLane } from './strand.js';
 /** What a lane asks of its group membership. */
 export interface LaneHost {
   /** False while nothing may begin: heartbeats are missing, the topic is paused by the user, the consumer drains. */
-  mayStart(lane: Lane): boolean;
+  mayStart(lane: Lane, strand: Strand): boolean;
   /** A record is final. */
   settled(): void;
   /** Nothing is left to do. */
@@ -153,20 +153,26 @@ export class Lane implements StrandLane {
     return this.parking.unmark();
   }
 
+  /** Those that may try whether the database is back: with a record at hand, else one that would take the next. */
+  get probers(): readonly Strand[] {
+    const holding = this.#strands.filter((strand) => strand.holdsBack);
+    return holding.length > 0 ? holding : this.#strands.slice(0, 1);
+  }
+
   /** It has something to deliver, and nothing of its own keeps it from that. */
   get isReady(): boolean {
     return !this.#held && !this.isDead && this.stopped === undefined && !this.isIdle;
   }
 
   /** Whether a delivery may begin: the first of a record, a further try, or that of its next handler. */
-  get mayBegin(): boolean {
-    return !this.#held && this.stopped === undefined && this.#host.mayStart(this);
+  mayBegin(strand: Strand): boolean {
+    return !this.#held && this.stopped === undefined && this.#host.mayStart(this, strand);
   }
 
-  begin(): ConsumedRecord | undefined {
+  begin(strand: Strand): ConsumedRecord | undefined {
     if (this.isIdle) this.stopped ??= this.#obstacle;
     if (this.#alone > 0 && this.isWorking) return undefined;
-    if (this.isIdle || !this.mayBegin) return undefined;
+    if (this.isIdle || !this.mayBegin(strand)) return undefined;
     this.lastActiveAt = performance.now();
     return this.#records.begin();
   }

@@ -28,6 +28,7 @@ import type { Outage } from './outage.js';
 import type { OutageNotice } from './outage-notice.js';
 import type { GroupDelivery } from './group-delivery.js';
 import type { RecordDelivery } from './record-delivery.js';
+import type { Strand } from './strand.js';
 
 const ANCHOR_RETRY_MS = 250;
 /** For what was killed to say how it ended: a little more than a delivery is waited for. */
@@ -234,13 +235,13 @@ export class Membership implements GroupListener, LaneHost {
 
   // --- what the lanes ask ---
 
-  mayStart(lane: Lane): boolean {
-    return this.#mayWork(lane) && this.parts.outage.admits(lane);
+  mayStart(lane: Lane, strand: Strand): boolean {
+    return this.#mayWork(lane) && this.parts.outage.admits(strand);
   }
 
-  /** Lanes that would begin something now, but for an outage of the database. */
-  get ready(): readonly Lane[] {
-    return this.lanes.filter((lane) => lane.isReady && this.#mayWork(lane));
+  /** What would begin something now, but for an outage of the database. */
+  get ready(): readonly Strand[] {
+    return this.lanes.filter((lane) => lane.isReady && this.#mayWork(lane)).flatMap((lane) => lane.probers);
   }
 
   settled(): void {

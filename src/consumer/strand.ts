@@ -15,9 +15,9 @@ export interface StrandLane extends TopicPartition {
   readonly isDead: boolean;
   stopped: IdempotencyError | undefined;
   mark(offset: bigint): Promise<void> | undefined;
-  readonly mayBegin: boolean;
+  mayBegin(strand: Strand): boolean;
   /** The next record, if one may begin. */
-  begin(): ConsumedRecord | undefined;
+  begin(strand: Strand): ConsumedRecord | undefined;
   /** Records in front, the one begun first, at most so many; only that one while a process may have died of what comes first. */
   together(first: ConsumedRecord, most: number): readonly ConsumedRecord[];
   /** As many records as there are settlements are done; without one the first was interrupted. */
@@ -30,6 +30,7 @@ export interface StrandLane extends TopicPartition {
 export class Strand implements GroupWork {
   retrying: Retrying | undefined;
   #wake: () => void = () => {};
+  #isWaiting = false;
   #work: Promise<unknown> | undefined;
   /** Undefined: each record has a transaction of its own. */
   readonly #plan: GroupPlan | undefined;
@@ -59,7 +60,7 @@ export class Strand implements GroupWork {
     return this.lane.isDead;
   }
   get mayBegin(): boolean {
-    return this.lane.mayBegin;
+    return this.lane.mayBegin(this);
   }
   get stopped(): IdempotencyError | undefined {
     return this.lane.stopped;
@@ -71,7 +72,7 @@ export class Strand implements GroupWork {
   async run(): Promise<void> {
     const { lane } = this;
     while (!lane.isDead) {
-      const record = lane.begin();
+      const record = lane.begin(this);
       if (record === undefined) {
         await this.#untilWoken();
         continue;
@@ -90,6 +91,11 @@ export class Strand implements GroupWork {
       lane.end(record, settlement);
       if (settlement !== undefined) this.#plan?.done(1);
     }
+  }
+
+  /** It has a record at hand, and waits until that may begin. */
+  get holdsBack(): boolean {
+    return this.#isWaiting && this.#work !== undefined;
   }
 
   /** Resolves when a delivery may begin, or when the lane is interrupted. */
@@ -164,8 +170,10 @@ export class Strand implements GroupWork {
 
   #untilWoken(): Promise<void> {
     return new Promise((resolve) => {
+      this.#isWaiting = true;
       this.#wake = () => {
         this.#wake = () => {};
+        this.#isWaiting = false;
         resolve();
       };
     });
