@@ -107,7 +107,8 @@ test('F15 a frozen coordinator, which takes connections and answers nothing: pro
     options: {
       kafka: {
         client: { clientId: world.group, brokers: kafka.brokers, requestTimeout: 3000 },
-        consumer: { groupId: world.group, sessionTimeout: 3000, heartbeatInterval: 300 },
+        // A join sent to it waits for the rebalance timeout and five seconds, whoever is alive.
+        consumer: { groupId: world.group, sessionTimeout: 3000, heartbeatInterval: 300, rebalanceTimeout: 6000 },
       },
     },
   });

@@ -91,7 +91,13 @@ function options(): IdempotencyOptions {
         connectionTimeout: 1_000,
         requestTimeout: Math.max(2_000, sessionMs),
       },
-      consumer: { groupId: group, sessionTimeout: sessionMs, heartbeatInterval: Math.round(sessionMs / 5) },
+      // A join that was sent to a frozen coordinator is waited for until the rebalance timeout is over.
+      consumer: {
+        groupId: group,
+        sessionTimeout: sessionMs,
+        heartbeatInterval: Math.round(sessionMs / 5),
+        rebalanceTimeout: 2 * sessionMs,
+      },
     },
     shutdown: { deadline: '10s' },
   };
