@@ -73,7 +73,7 @@ export const MUTATIONS = [
     name: 'key hold',
     file: 'src/consumer/record-delivery.ts',
     find: `await (lane.parking.hasParked ? this.#throughGate(work) : this.#untilSettled(work))`,
-    replace: `await this.#untilSettled(work)`,
+    replace: `await (lane.parking.hasParked && this.parts.jsonDepth < 0 ? this.#throughGate(work) : this.#untilSettled(work))`,
     without: 'later events of a parked key wait behind it, and what is parked is not run again',
     project: 'services',
     tests: ['build/test/e2e/redelivery.spec.js'],
