@@ -283,7 +283,7 @@ export class RecordDelivery {
 
 /** Interrupted, it ends at once: the caller looks. */
 async function pause(ms: number, { interrupted }: LaneWork): Promise<void> {
-  await sleep(ms, undefined, { signal: interrupted }).catch(() => undefined);
+  await sleep(ms, undefined, { signal: interrupted }).catch(() => undefined); // the abort is all it can be
 }
 
 function isDatabaseAway(error: unknown): boolean {

@@ -72,7 +72,7 @@ export class ClusterReader {
   async #ask<T>(read: (admin: Admin) => Promise<T>, patienceMs = PATIENCE_MS): Promise<T> {
     const admin = this.newKafka().admin();
     const answer = admin.connect().then(() => read(admin));
-    const isOver = answer.catch(() => undefined).then(() => admin.disconnect());
+    const isOver = answer.catch(() => undefined).then(() => admin.disconnect()); // a failed answer is told below
     if (!(await within(answer, patienceMs))) {
       isOver.catch(() => undefined); // whenever that is: nobody waits for it
       throw new Error(`the brokers did not answer within ${patienceMs / 1000} s`);

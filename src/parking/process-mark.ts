@@ -44,7 +44,7 @@ export class ProcessMark {
     await this.#queued(async () => {
       this.#stands = false;
       await this.tables.run(UNMARK, [...this.#place, this.instance]);
-    }).catch(() => undefined);
+    }).catch(() => undefined); // the row stays: see above
   }
 
   async #write(offset: bigint): Promise<void> {

@@ -192,7 +192,7 @@ test('F18 a worker cut off from Kafka begins nothing after its session, another 
   const handlers = [
     eventHandler(topic, async ({ id }, tools) => {
       await writeEffect(tools, id);
-      await sleep(50);
+      await sleep(50); // slow, so that the cut finds work under way
     }),
   ];
   const cutOff = await serviceOn(world, topic, { controllers: handlers });

@@ -73,7 +73,7 @@ test('B51 one key keeps its order through failures and waits, so do records with
         atWork.set(keyed.k, keyed.seq);
         try {
           await writeKeyed(tools, keyed);
-          await sleep(random() * 5);
+          await sleep(random() * 5); // handlers of different length, so that keys overtake each other
           if (random() < 0.2) throw new Error('by chance');
         } finally {
           atWork.delete(keyed.k);
@@ -147,7 +147,7 @@ test('more keys than transactions run no more than those at once, and a start-up
       eventHandler<Keyed>(topic, async (keyed, tools) => {
         most = Math.max(most, (atWork += 1));
         await writeKeyed(tools, keyed);
-        await sleep(5);
+        await sleep(5); // long enough that others could begin beside it
         atWork -= 1;
       }),
     ],
@@ -193,7 +193,7 @@ test('B29 partitions that move while several of their keys are at work: each eve
   }));
   const handler = eventHandler<Keyed>(topic, async (keyed, tools) => {
     await writeKeyed(tools, keyed);
-    await sleep(10);
+    await sleep(10); // slow, so that the kill finds work under way
   });
   const service = { options: { concurrency: { keys: 3 } }, controllers: [handler] };
   await testService(world, service);

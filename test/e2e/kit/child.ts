@@ -94,10 +94,9 @@ async function handle(plan: WorkerPlan, event: TestEvent, tools: Tools): Promise
     const { partition, seq } = event as TestEvent & { partition: number; seq: number };
     await tools.dataSource.query('INSERT INTO effects (event_id, key, seq) VALUES ($1, $2, $3)', [id, partition, seq]);
   } else await writeEffect(tools, id);
-  if (plan.handlerMs !== undefined) await sleep(plan.handlerMs);
   if (plan.blocking?.id === id) block(plan.blocking.ms);
   if (plan.deadly?.includes(id)) process.kill(process.pid, 'SIGKILL');
-  if (plan.handlerMs !== undefined) await sleep(plan.handlerMs);
+  if (plan.handlerMs !== undefined) await sleep(plan.handlerMs); // a slow handler is what the test asks for
   const attempt = currentDelivery()?.attempt ?? 1;
   if (plan.failing?.includes(id) && attempt <= (plan.failures ?? Infinity)) throw new Error(`no luck with ${id}`);
   if (plan.late?.includes(id)) setTimeout(() => void writeEffect(tools, `${id}, late`), 50);
