@@ -193,7 +193,7 @@ test('B29 partitions that move while several of their keys are at work: each eve
   }));
   const handler = eventHandler<Keyed>(topic, async (keyed, tools) => {
     await writeKeyed(tools, keyed);
-    await sleep(10); // slow, so that the kill finds work under way
+    await sleep(10); // slow, so that the move finds work under way
   });
   const service = { options: { concurrency: { keys: 3 } }, controllers: [handler] };
   await testService(world, service);
