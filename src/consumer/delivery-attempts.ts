@@ -147,20 +147,10 @@ async function valueOf(returned: unknown, isRequest: boolean): Promise<unknown> 
 
 /** A handler without our interceptor: nobody else waits for the kill, or says that it runs. */
 async function unguarded<T>(delivery: DeliveryInProgress, call: () => Promise<T>): Promise<T> {
-  await marked(delivery);
+  await delivery.clearToRun();
   delivery.isHandling = true;
   const running = call().finally(() => (delivery.isHandling = false));
   return Promise.race([running, killed(delivery)]);
-}
-
-/** Whatever comes while the mark is written counts: killed, or on a partition that is lost, nothing begins. */
-async function marked(delivery: DeliveryInProgress): Promise<void> {
-  const mark = delivery.beforeRun?.();
-  if (mark === undefined) return;
-  delivery.isOpening = true;
-  await mark;
-  delivery.isOpening = false;
-  delivery.throwIfAborted();
 }
 
 /** Rejects when the delivery is killed, so that its hooks end and a hung request gets its error reply. */

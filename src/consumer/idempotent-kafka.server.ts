@@ -262,7 +262,6 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
       parking: this.parking,
       delivery,
       groups: new GroupDelivery({ ...deliveryParts, shared: this.shared, delivery }),
-      attempts,
       outage,
       brokers: new OutageNotice('BROKER_UNAVAILABLE', this.emit),
       barrier: this.#begin.barrier,

@@ -17,7 +17,6 @@ import { partitionKey, type TopicPartition } from '../kafka/positions.js';
 import { STALE_SESSION } from '../shared/session.js';
 import { within } from '../shared/within.js';
 import { anchorOf, inRange, type Anchor } from './anchor.js';
-import type { DeliveryAttempts } from './delivery-attempts.js';
 import { FetchFlow } from './fetch-flow.js';
 import { forgottenOffsets, standsIn, type HandledBefore } from './missing-offsets.js';
 import { GapNotice, outOfRange } from './gap-notice.js';
@@ -54,7 +53,6 @@ export interface MembershipParts {
   readonly parking: Parking;
   readonly delivery: RecordDelivery;
   readonly groups: GroupDelivery;
-  readonly attempts: DeliveryAttempts;
   readonly outage: Outage;
   readonly brokers: OutageNotice;
   readonly barrier: Barrier;

@@ -56,7 +56,8 @@ export class IdempotencyInterceptor implements NestInterceptor {
       this.emit({ name: 'claimed', ...placeOf(delivery) });
 
       // 3. Run the handler. If it is the first one here since the assignment, it leaves a mark for the case that it kills the process.
-      await this.#mark(delivery);
+      const cleared = delivery.clearToRun();
+      if (cleared !== undefined) await cleared;
       const value = await handled(transaction, delivery, next);
       this.emit({ name: 'handled', ...placeOf(delivery) });
 
@@ -83,8 +84,8 @@ export class IdempotencyInterceptor implements NestInterceptor {
         return undefined;
       }
       this.emit({ name: 'claimed', ...placeOf(delivery) });
-      const marked = delivery.beforeRun?.();
-      if (marked !== undefined) await marked;
+      const cleared = delivery.clearToRun();
+      if (cleared !== undefined) await cleared;
       const value = await handled(transaction, delivery, next);
       await group.ran(delivery);
       this.emit({ name: 'handled', ...placeOf(delivery) });
@@ -117,17 +118,6 @@ export class IdempotencyInterceptor implements NestInterceptor {
     } finally {
       delivery.isOpening = false;
     }
-  }
-
-  /** Killed meanwhile, or on a partition that is lost, the handler does not begin. */
-  async #mark(delivery: DeliveryInProgress): Promise<void> {
-    delivery.throwIfAborted();
-    const marked = delivery.beforeRun?.();
-    if (marked === undefined) return;
-    delivery.isOpening = true; // it is the database that is waited for
-    await marked;
-    delivery.isOpening = false;
-    delivery.throwIfAborted();
   }
 
   /** A duplicate writes nothing, unless it is a parked event whose row goes. */

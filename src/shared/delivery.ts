@@ -40,7 +40,7 @@ export class DeliveryInProgress implements Delivery {
   eventId: string | undefined;
   /** Set by the interceptor that takes the delivery, so that one bound twice acts once. */
   taken = false;
-  /** Its transaction waits for a connection, BEGIN or the claim: the database, not the handler, takes the time. */
+  /** It waits for a connection, BEGIN, the claim or the mark: the database, not the handler, takes the time. */
   isOpening = false;
   /** Of a parked event: what has to go in the same transaction. */
   removal: RowRemoval | undefined;
@@ -52,7 +52,7 @@ export class DeliveryInProgress implements Delivery {
   isHandling = false;
   /** The transaction it shares with others; undefined: it gets its own. What it reports of a shared one holds only once that is committed. */
   shared: SharedTransaction | undefined;
-  /** To be awaited once it is known that the handler runs, before it does. What it throws fails the delivery. */
+  /** Leaves the mark of the record that runs, if it has to. */
   beforeRun: (() => Promise<void> | undefined) | undefined;
   #report: DeliveryReport | undefined;
   #killed: IdempotencyError | undefined;
@@ -126,8 +126,31 @@ export class DeliveryInProgress implements Delivery {
     this.#onKill?.(error);
   }
 
-  /** Killed, or its partition is lost: nothing of it may begin any more. */
-  throwIfAborted(): void {
+  /**
+   * To be awaited right before the handler is called; undefined: nothing is to be waited for. Throws, also at once, if the delivery was killed or its
+   * partition is lost, and whatever the mark throws: then the handler must not begin.
+   */
+  clearToRun(): Promise<void> | undefined {
+    this.#throwIfAborted();
+    const marked = this.beforeRun?.();
+    return marked === undefined ? undefined : this.#whenMarked(marked);
+  }
+
+  async #whenMarked(marked: Promise<void>): Promise<void> {
+    this.isOpening = true;
+    try {
+      await marked;
+    } finally {
+      this.isOpening = false;
+    }
+    if (this.#killed !== undefined) {
+      const message = 'The database did not take the mark of the running record before the delivery was killed';
+      throw new IdempotencyError('DATABASE_UNAVAILABLE', message, { cause: this.#killed, retryable: true });
+    }
+    this.#throwIfAborted();
+  }
+
+  #throwIfAborted(): void {
     const reason = this.#killed ?? this.#abortReason;
     if (reason !== undefined) throw reason;
   }

@@ -1,8 +1,11 @@
+import { Controller } from '@nestjs/common';
+import { Payload } from '@nestjs/microservices';
 import { expect, test } from 'vitest';
 import { until } from 'nestjs-kafka-idempotency/testing';
-import { eventHandler, writeEffect } from './kit/handlers.js';
+import { eventHandler, writeEffect, type TestEvent } from './kit/handlers.js';
 import { testService, testSession, testWorker, testWorld } from './kit/in-test.js';
 import { parkedRows } from './kit/parked.js';
+import { OnTopic } from './kit/service.js';
 import type { World } from './kit/world.js';
 
 const marks = (world: World) =>
@@ -88,4 +91,27 @@ test('a mark that cannot be written holds its record back, counts for nothing an
   await world.untilCommitted(topic, 1);
   expect(await world.effects()).toEqual(['a']);
   expect(await parkedRows(world)).toEqual([]);
+});
+
+test('a record that three processes died of is parked for a handler without @Idempotent too', async () => {
+  const world = await testWorld();
+  const topic = await world.topic();
+  const seen: string[] = [];
+  @Controller()
+  class Plain {
+    @OnTopic(topic)
+    handle(@Payload() { id }: TestEvent) {
+      seen.push(id);
+    }
+  }
+  await world.db.query(
+    `INSERT INTO running_records (group_id, topic, partition, record_offset, instance, deaths) VALUES ($1, $2, 0, 0, gen_random_uuid(), 2)`,
+    [world.group, topic],
+  );
+  const service = await testService(world, { controllers: [Plain] });
+  await world.send(topic, { id: 'killer' }, { id: 'b' });
+  await world.untilCommitted(topic, 2);
+  expect(seen).toEqual(['b']);
+  expect(service.named('outage')).toEqual([]);
+  expect(await parkedRows(world)).toMatchObject([{ consumer: 'Plain.handle', reason: 'process-death' }]);
 });
