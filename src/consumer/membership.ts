@@ -14,12 +14,12 @@ import {
   type UndecodableBatch,
 } from '../kafka/group-client.js';
 import { partitionKey, type TopicPartition } from '../kafka/positions.js';
-import { STALE_SESSION } from '../shared/session.js';
 import { within } from '../shared/within.js';
 import { anchorOf, inRange, type Anchor } from './anchor.js';
 import { FetchFlow } from './fetch-flow.js';
 import { forgottenOffsets, standsIn, type HandledBefore } from './missing-offsets.js';
 import { GapNotice, outOfRange } from './gap-notice.js';
+import { HeartbeatWatch } from './heartbeat-watch.js';
 import { Lane, type LaneHost } from './lane.js';
 import { OffsetCommitter, type Barrier } from './offset-committer.js';
 import { OffsetLedger } from './offset-ledger.js';
@@ -33,8 +33,6 @@ const ANCHOR_RETRY_MS = 250;
 /** For what was killed to say how it ended: a little more than a delivery is waited for. */
 const KILLED_MS = 1100;
 const LEAVE_MS = 500;
-/** For brokers that miss heartbeats, before another client is tried. */
-const LEAST_PATIENCE_MS = 2000;
 
 export interface MembershipParts {
   readonly newKafka: () => Kafka;
@@ -86,10 +84,7 @@ export class Membership implements GroupListener, LaneHost {
   #anchored = false;
   #ending = false;
   #ended: Promise<void> | undefined;
-  #lastHeartbeat = performance.now();
-  /** Since when heartbeats are known to be missing; by performance.now(). */
-  #staleSince: number | undefined;
-  #joining = true;
+  readonly #heartbeats: HeartbeatWatch;
   #trouble: { readonly since: Date; readonly error: unknown } | undefined;
 
   constructor(
@@ -106,6 +101,7 @@ export class Membership implements GroupListener, LaneHost {
       lostPosition: (lane) => this.#lostPosition(lane),
     });
     this.#gaps = new GapNotice(parts.groupId, parts.emit);
+    this.#heartbeats = new HeartbeatWatch(parts.config, performance.now());
     this.#timer = setInterval(() => this.#tick(), parts.commitIntervalMs);
   }
 
@@ -123,7 +119,7 @@ export class Membership implements GroupListener, LaneHost {
     return this.#trouble;
   }
   get isStale(): boolean {
-    return performance.now() - this.#lastHeartbeat > STALE_SESSION * this.parts.config.sessionTimeout;
+    return this.#heartbeats.isStale(performance.now());
   }
 
   /** Joins and begins to consume. Rejects if the brokers cannot be reached. */
@@ -169,8 +165,7 @@ export class Membership implements GroupListener, LaneHost {
     const isSameMember = memberId === this.#memberId;
     this.#memberId = memberId;
     this.#anchored = false;
-    this.#joining = false;
-    this.#lastHeartbeat = performance.now();
+    this.#heartbeats.joined(performance.now());
     this.parts.brokers.end();
     // Until the anchor, lanes of an earlier generation are still there, and kafkajs would commit theirs under the new one. While ending no anchor comes
     // any more, and what ends now is still ours to commit if nobody else can have had it.
@@ -188,7 +183,7 @@ export class Membership implements GroupListener, LaneHost {
   }
 
   rebalancing(): void {
-    this.#joining = true;
+    this.#heartbeats.rebalancing();
     this.#committer.commitNow();
     for (const lane of this.#lanes.values()) void lane.unmark(); // or the next owner would think that we died
   }
@@ -209,9 +204,8 @@ export class Membership implements GroupListener, LaneHost {
   }
 
   heartbeat(): void {
-    const wasStale = this.isStale;
-    this.#lastHeartbeat = performance.now();
-    if (this.#joining && this.#anchored) this.#goOn();
+    const { wasStale, wentOn } = this.#heartbeats.answered(performance.now());
+    if (wentOn && this.#anchored) this.#goOn();
     if (!wasStale) return;
     this.parts.brokers.end();
     this.wake();
@@ -273,37 +267,21 @@ export class Membership implements GroupListener, LaneHost {
     return !this.#ending && lane.ledger.committed !== undefined && !this.parts.isPaused(lane.topic) && !this.isStale;
   }
 
-  /**
-   * A heartbeat was answered after REBALANCING without a join: the join failed, and kafkajs fetches on in the generation it had, which the group still
-   * knows. Seen when the coordinator moved: for minutes everything was handled and no offset was committed.
-   */
+  /** The generation is the one it was. Seen when the coordinator moved: for minutes everything was handled and no offset was committed. */
   #goOn(): void {
-    this.#joining = false;
     this.#committer.open();
     for (const lane of this.#lanes.values()) lane.release();
     void this.#commit();
   }
 
   #tick(): void {
-    if (this.isStale) this.#missHeartbeats();
-    else this.#staleSince = undefined;
-    void this.#commit();
-  }
-
-  /**
-   * kafkajs asks a coordinator that is frozen again and again, for minutes. A new client asks the others. Counted from when it was seen, so that a process that
-   * was frozen itself does not blame the brokers; a join may take as long as the slowest member.
-   */
-  #missHeartbeats(): void {
     const now = performance.now();
-    const detail = `no heartbeat was answered for ${Math.round((now - this.#lastHeartbeat) / 1000)} s`;
-    if (!this.#joining) this.parts.brokers.begin('The brokers do not answer, so nothing new begins', detail);
-    this.#staleSince ??= now;
-    const { sessionTimeout, rebalanceTimeout } = this.parts.config;
-    const patienceMs = this.#joining
-      ? rebalanceTimeout + sessionTimeout
-      : Math.max(sessionTimeout / 2, LEAST_PATIENCE_MS);
-    if (now - this.#staleSince > patienceMs) this.crashed(new Error(detail));
+    const detail = `no heartbeat was answered for ${Math.round(this.#heartbeats.silentMs(now) / 1000)} s`;
+    if (this.#heartbeats.isStale(now) && !this.#heartbeats.isJoining)
+      this.parts.brokers.begin('The brokers do not answer, so nothing new begins', detail);
+    // kafkajs asks a coordinator that is frozen again and again, for minutes. A new client asks the others.
+    if (this.#heartbeats.isLost(now)) this.crashed(new Error(detail));
+    else void this.#commit();
   }
 
   async #anchor(epoch: number, isSameMember: boolean, partitions: readonly TopicPartition[]): Promise<void> {
