@@ -93,7 +93,7 @@ export interface IdempotentOptions extends HandlerOptions {
 export interface IdempotencyOptions extends HandlerOptions {
   kafka: {
     /**
-     * kafkajs's client configuration, handed as it is to every client of ours. `brokers` has no default here; `clientId` gets the postfix.
+     * kafkajs's client configuration, handed to every client of ours; each begins with another of the `brokers`, in case the first is frozen. `brokers` has no default here; `clientId` gets the postfix.
      * `retry.restartOnFailure` is refused: a crashed consumer is always rebuilt here.
      */
     client: KafkaConfig;
