@@ -16,7 +16,7 @@ import { DiscoveryModule, ModuleRef } from '@nestjs/core';
 import { CheckedProducer } from './kafka/checked-producer.js';
 import { ClusterReader } from './kafka/cluster-reader.js';
 import { DeadLetterTopic } from './kafka/dead-letter-topic.js';
-import { kafkaClient } from './kafka/kafka-client.js';
+import { kafkaClients, type NewKafka } from './kafka/kafka-client.js';
 import { ParkedEvents } from './parking/parked-events.js';
 import { ParkingRoom } from './parking/parking-room.js';
 import { IdempotentKafkaServer } from './consumer/idempotent-kafka.server.js';
@@ -37,6 +37,7 @@ import {
   CONSUMER_PROGRESS,
   EMIT_EVENT,
   HANDLER_PROFILES,
+  NEW_KAFKA,
   PARKING,
   RESOLVED_OPTIONS,
   SHARED_TRANSACTIONS,
@@ -142,10 +143,9 @@ function queryOutside(scope: TransactionScope, modules: ModuleRef, dataSource: s
 const parkingProviders: Provider[] = [
   {
     provide: DeadLetterTopic,
-    inject: [RESOLVED_OPTIONS],
-    useFactory: ({ kafka, deadLetters }: ResolvedOptions) => {
+    inject: [RESOLVED_OPTIONS, NEW_KAFKA],
+    useFactory: ({ kafka, deadLetters }: ResolvedOptions, newKafka: NewKafka) => {
       if (deadLetters === undefined) return undefined;
-      const newKafka = () => kafkaClient(kafka.client);
       const producer = new CheckedProducer(newKafka, kafka.producer);
       return new DeadLetterTopic(deadLetters.topic, producer, new ClusterReader(newKafka));
     },
@@ -198,6 +198,11 @@ function dynamicModule(options: Provider[], imports: NonNullable<ModuleMetadata[
         inject: [RESOLVED_OPTIONS, TransactionScope, ModuleRef],
         useFactory: ({ claimTimeoutMs, dataSource }: ResolvedOptions, scope: TransactionScope, modules: ModuleRef) =>
           new Inbox(claimTimeoutMs, queryOutside(scope, modules, dataSource)),
+      },
+      {
+        provide: NEW_KAFKA,
+        inject: [RESOLVED_OPTIONS],
+        useFactory: ({ kafka }: ResolvedOptions): NewKafka => kafkaClients(kafka.client),
       },
       ...parkingProviders,
       StartupChecks,

@@ -45,6 +45,14 @@ export function anchorOf(facts: AnchorFacts): Anchor {
   return { kind: 'open', first: facts.fromBeginning ? bounds.low : bounds.high, gap: undefined };
 }
 
+/** One that begins anew: a lane is opened for it. */
+export type Opening = Exclude<Anchor, { kind: 'keep' }>;
+
+/** The first offset that is handled. */
+export function startOf(anchor: Opening): bigint {
+  return anchor.kind === 'open' ? anchor.first : anchor.at;
+}
+
 const NOWHERE = -1n;
 /** What kafkajs writes over an offset that is out of range. */
 const RESET = -2n;
@@ -55,7 +63,7 @@ export function inRange(
   { low, high }: OffsetBounds,
   policy: 'earliest' | 'fail',
   from = offset,
-): Exclude<Anchor, { kind: 'keep' }> {
+): Opening {
   if (offset >= low && offset <= high) return { kind: 'open', first: offset, gap: undefined };
   const gap = { from, to: low };
   return policy === 'fail' ? { kind: 'stop', at: offset, gap } : { kind: 'open', first: low, gap };

@@ -11,7 +11,7 @@ import { ClusterReader } from '../kafka/cluster-reader.js';
 import type { DecodingSettings } from '../kafka/codecs.js';
 import { CheckedProducer, type ProducerSettings } from '../kafka/checked-producer.js';
 import { handlerProducer } from '../kafka/handler-producer.js';
-import { kafkaClient } from '../kafka/kafka-client.js';
+import type { NewKafka } from '../kafka/kafka-client.js';
 import type { ConsumerProgress, HealthReport } from '../shared/consumer-progress.js';
 import { deliveryInProgress } from '../shared/delivery.js';
 import type { EmitEvent } from '../shared/events.js';
@@ -19,7 +19,14 @@ import { IdempotencyError } from '../shared/errors.js';
 import type { HandlerProfiles } from '../shared/handler-profile.js';
 import type { ParkedDelivery, Parking, Redelivery, RedeliveryReport } from '../shared/parking.js';
 import type { SharedTransactions } from '../shared/shared-transaction.js';
-import { EMIT_EVENT, HANDLER_PROFILES, PARKING, RESOLVED_OPTIONS, SHARED_TRANSACTIONS } from '../shared/tokens.js';
+import {
+  EMIT_EVENT,
+  HANDLER_PROFILES,
+  NEW_KAFKA,
+  PARKING,
+  RESOLVED_OPTIONS,
+  SHARED_TRANSACTIONS,
+} from '../shared/tokens.js';
 import { Consuming } from './consuming.js';
 import { consumerHealth } from './consumer-health.js';
 import { DeliveryAttempts } from './delivery-attempts.js';
@@ -105,6 +112,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
     @Inject(HANDLER_PROFILES) private readonly profiles: HandlerProfiles,
     @Inject(PARKING) private readonly parking: Parking,
     @Inject(SHARED_TRANSACTIONS) private readonly shared: SharedTransactions,
+    @Inject(NEW_KAFKA) private readonly newKafka: NewKafka,
     @Inject(EMIT_EVENT) private readonly emit: EmitEvent,
   ) {
     super();
@@ -215,7 +223,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
       return;
     const handlers = new HandlerTable(this.#registrations.map((registration) => this.#registered(registration)));
     const { kafka, buffer, commitIntervalMs, limits, shutdownDeadlineMs } = this.options;
-    const newKafka = () => kafkaClient(kafka.client);
+    const { newKafka } = this;
     const reader = new ClusterReader(newKafka);
     this.#replies = new Replies(
       new CheckedProducer(newKafka, kafka.producer),

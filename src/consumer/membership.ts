@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { Logger } from '@nestjs/common';
 import type { ConsumerConfig, Kafka } from 'kafkajs';
 import { IdempotencyError } from '../shared/errors.js';
@@ -15,9 +14,10 @@ import {
 } from '../kafka/group-client.js';
 import { partitionKey, type TopicPartition } from '../kafka/positions.js';
 import { within } from '../shared/within.js';
-import { anchorOf, inRange, type Anchor } from './anchor.js';
+import { anchorOf, inRange, startOf, type Anchor } from './anchor.js';
+import { AnchorReader, type PlacedOpening } from './anchor-reader.js';
 import { FetchFlow } from './fetch-flow.js';
-import { forgottenOffsets, standsIn, type HandledBefore } from './missing-offsets.js';
+import { standsIn, type HandledBefore } from './missing-offsets.js';
 import { GapNotice, outOfRange } from './gap-notice.js';
 import { HeartbeatWatch } from './heartbeat-watch.js';
 import { Lane, type LaneHost } from './lane.js';
@@ -29,7 +29,6 @@ import type { GroupDelivery } from './group-delivery.js';
 import type { RecordDelivery } from './record-delivery.js';
 import type { Strand } from './strand.js';
 
-const ANCHOR_RETRY_MS = 250;
 /** For what was killed to say how it ended: a little more than a delivery is waited for. */
 const KILLED_MS = 1100;
 const LEAVE_MS = 500;
@@ -85,7 +84,7 @@ export class Membership implements GroupListener, LaneHost {
   #ending = false;
   #ended: Promise<void> | undefined;
   readonly #heartbeats: HeartbeatWatch;
-  #trouble: { readonly since: Date; readonly error: unknown } | undefined;
+  readonly #anchors: AnchorReader;
 
   constructor(
     private readonly parts: MembershipParts,
@@ -101,6 +100,7 @@ export class Membership implements GroupListener, LaneHost {
       lostPosition: (lane) => this.#lostPosition(lane),
     });
     this.#gaps = new GapNotice(parts.groupId, parts.emit);
+    this.#anchors = new AnchorReader(parts);
     this.#heartbeats = new HeartbeatWatch(parts.config, performance.now());
     this.#timer = setInterval(() => this.#tick(), parts.commitIntervalMs);
   }
@@ -116,7 +116,7 @@ export class Membership implements GroupListener, LaneHost {
   }
   /** Why the partitions are not anchored yet. */
   get trouble(): { readonly since: Date; readonly error: unknown } | undefined {
-    return this.#trouble;
+    return this.#anchors.trouble;
   }
   get isStale(): boolean {
     return this.#heartbeats.isStale(performance.now());
@@ -285,7 +285,8 @@ export class Membership implements GroupListener, LaneHost {
   }
 
   async #anchor(epoch: number, isSameMember: boolean, partitions: readonly TopicPartition[]): Promise<void> {
-    const known = await this.#asLongAsItTakes(epoch, () => this.parts.reader.positions(this.parts.groupId, partitions));
+    const isWanted = this.#isOf(epoch);
+    const known = await this.#anchors.positions(partitions, isWanted);
     if (known === undefined) return; // a newer join has begun
     const anchors = partitions.map((place) => ({ place, anchor: this.#anchorOf(place, isSameMember, known) }));
     const opening = anchors.flatMap(({ place, anchor }) => (anchor.kind === 'keep' ? [] : [{ place, anchor }]));
@@ -295,22 +296,11 @@ export class Membership implements GroupListener, LaneHost {
         retryable: true,
       }),
     );
-    const found = await this.#asLongAsItTakes(epoch, () =>
-      Promise.all([
-        this.#parkedOf(opening),
-        forgottenOffsets(
-          opening.map(({ place }) => place),
-          known,
-          this.parts.handledBefore,
-        ),
-      ]),
-    );
-    if (found === undefined) return;
-    const [parked, forgotten] = found;
-    for (const [index, { place, anchor }] of opening.entries()) {
-      const key = partitionKey(place);
-      this.#openLane(place, anchor, { parking: parked[index]!, committed: known.committed.get(key) });
-      if (anchor.gap === undefined && forgotten.has(key)) this.#gaps.tellForgotten(place, startOf(anchor));
+    const openings = await this.#anchors.openings(opening, known, isWanted);
+    if (openings === undefined) return;
+    for (const { isForgotten, ...read } of openings) {
+      this.#openLane({ ...read, committed: known.committed.get(partitionKey(read.place)) });
+      if (isForgotten) this.#gaps.tellForgotten(read.place, startOf(read.anchor));
     }
     const lanes = this.lanes;
     this.#anchored = true;
@@ -322,25 +312,9 @@ export class Membership implements GroupListener, LaneHost {
     await this.#commit(); // where the group had no offset, lanes wait until the first position stands
   }
 
-  /** Undefined once a newer join has begun, or the membership ends. */
-  async #asLongAsItTakes<T>(epoch: number, read: () => Promise<T>): Promise<T | undefined> {
-    while (epoch === this.#epoch && !this.#ending) {
-      try {
-        const found = await read();
-        this.#trouble = undefined;
-        return epoch === this.#epoch && !this.#ending ? found : undefined;
-      } catch (error) {
-        if (this.#trouble === undefined) {
-          const message = (error as Error).message;
-          this.#logger.warn(
-            `Reading the group's offsets, or what is parked, failed, so nothing runs yet and it is tried again: ${message}`,
-          );
-        }
-        this.#trouble = { since: this.#trouble?.since ?? new Date(), error };
-        await sleep(ANCHOR_RETRY_MS);
-      }
-    }
-    return undefined;
+  /** False once a newer join has begun, or the membership ends. */
+  #isOf(epoch: number): () => boolean {
+    return () => epoch === this.#epoch && !this.#ending;
   }
 
   #anchorOf(place: TopicPartition, isSameMember: boolean, known: Positions): Anchor {
@@ -355,17 +329,13 @@ export class Membership implements GroupListener, LaneHost {
     });
   }
 
-  #parkedOf(opening: readonly { place: TopicPartition; anchor: Opening }[]): Promise<PartitionParking[]> {
-    if (opening.length === 0) return Promise.resolve([]);
-    return this.parts.parking.open(opening.map(({ place, anchor }) => ({ ...place, from: startOf(anchor) })));
-  }
-
   /** `committed`: what the group's offset is known to be. */
-  #openLane(
-    place: TopicPartition,
-    anchor: Opening,
-    { parking, committed }: { parking: PartitionParking; committed: bigint | undefined },
-  ): Lane {
+  #openLane({
+    place,
+    anchor,
+    parking,
+    committed,
+  }: PlacedOpening & { parking: PartitionParking; committed: bigint | undefined }): Lane {
     const key = partitionKey(place);
     const lane = new Lane({
       place,
@@ -393,8 +363,8 @@ export class Membership implements GroupListener, LaneHost {
 
   /** Nothing is left in the lane, and nobody knows yet where it goes on. */
   async #reanchor(lane: Lane): Promise<void> {
-    const epoch = this.#epoch;
-    const known = await this.#asLongAsItTakes(epoch, () => this.parts.reader.positions(this.parts.groupId, [lane]));
+    const isWanted = this.#isOf(this.#epoch);
+    const known = await this.#anchors.positions([lane], isWanted);
     const bounds = known?.bounds.get(partitionKey(lane));
     if (bounds === undefined || lane.isDead || !lane.isIdle) return;
     const anchor = inRange(lane.ledger.next, bounds, this.parts.offsetOutOfRange);
@@ -403,10 +373,11 @@ export class Membership implements GroupListener, LaneHost {
       this.#resume([lane]);
       return;
     }
-    const parked = await this.#asLongAsItTakes(epoch, () => this.#parkedOf([{ place: lane, anchor }]));
-    if (parked === undefined || lane.isDead || !lane.isIdle) return;
+    const place = { topic: lane.topic, partition: lane.partition };
+    const parking = await this.#anchors.parkedOf({ place, anchor }, isWanted);
+    if (parking === undefined || lane.isDead || !lane.isIdle) return;
     this.#dropLanes([lane], outOfRange(lane, anchor.gap));
-    const next = this.#openLane(lane, anchor, { parking: parked[0]!, committed: undefined });
+    const next = this.#openLane({ place, anchor, parking, committed: undefined });
     this.#flow.restart(next);
     this.#resume([next]);
     next.release();
@@ -446,10 +417,4 @@ export class Membership implements GroupListener, LaneHost {
       `Group ${this.parts.groupId}: ${partitions.length === 0 ? 'no partition assigned' : `assigned ${shown}`}`,
     );
   }
-}
-
-type Opening = Exclude<Anchor, { kind: 'keep' }>;
-
-function startOf(anchor: Opening): bigint {
-  return anchor.kind === 'open' ? anchor.first : anchor.at;
 }

@@ -1,13 +1,23 @@
 import { Logger } from '@nestjs/common';
 import { Kafka, logLevel, type KafkaConfig, type logCreator } from 'kafkajs';
+import { SilentBrokers } from './silent-brokers.js';
 
 /**
- * A kafkajs client of our own for each purpose: what one of them does to its connections or metadata never disturbs another. Each begins with another of the
- * brokers: kafkajs does not leave a first one that takes connections and never answers, and so a rebuilt client would wait for it as well.
+ * Makes a kafkajs client of our own for each purpose: what one of them does to its connections or metadata never disturbs another. What one learns of a broker that takes
+ * connections and never answers, all of them know. Each begins with another of the brokers, so that they are not all at one.
  */
-export function kafkaClient(config: KafkaConfig): Kafka {
+export type NewKafka = () => Kafka;
+
+export function kafkaClients(config: KafkaConfig): NewKafka {
   const { brokers, logCreator = nestLogCreator } = config;
-  return new Kafka({ ...config, brokers: Array.isArray(brokers) ? rotated(brokers) : brokers, logCreator });
+  const silent = new SilentBrokers(config);
+  return () =>
+    new Kafka({
+      ...config,
+      brokers: Array.isArray(brokers) ? silent.inOrder(rotated(brokers)) : brokers,
+      logCreator,
+      socketFactory: silent.socketFactory,
+    });
 }
 
 function rotated(brokers: readonly string[]): string[] {

@@ -99,6 +99,34 @@ test('F15 each broker of three killed in turn, the coordinator first: progress w
   expect(service.server.health()).toMatchObject({ live: true, ready: true });
 }, 300_000);
 
+test('F15 a frozen coordinator, which takes connections and answers nothing: progress within 30 s', async () => {
+  const world = await testWorld({ brokers: kafka.brokers });
+  const topic = await world.topic(PARTITIONS, '', { replicas: 3, config: { 'min.insync.replicas': '2' } });
+  const service = await testService(world, {
+    controllers: [numberedHandler(topic, 5)],
+    options: {
+      kafka: {
+        consumer: { groupId: world.group, sessionTimeout: 3000, heartbeatInterval: 300 },
+      },
+    },
+  });
+  const handled = () => service.named('processed').length;
+  const flow = testFlow(topic, (acknowledged) => acknowledged * PARTITIONS - handled() < 400);
+  await until(() => handled() > 200, { what: 'the work to be under way', timeoutMs: 30_000 });
+  const frozen = kafka.node(await coordinatorOf(world));
+  frozen.pause();
+  onTestFinished(() => frozen.resume());
+  const since = performance.now();
+  const before = flow.acknowledged;
+  await until(() => handledOfAll(service, before), { what: 'every partition to go on', timeoutMs: 60_000 });
+  expect((performance.now() - since) / 1000).toBeLessThan(30);
+  frozen.resume();
+  const each = await flow.stop();
+  await world.untilAtEnd(topic, 90_000);
+  await expectOnceInOrder(world, PARTITIONS, each);
+  expect(await parkedRows(world)).toEqual([]);
+}, 180_000);
+
 test('F15 somebody else’s topic without a leader keeps nobody from starting, sending or consuming', async () => {
   const world = await testWorld({ brokers: kafka.brokers });
   const topic = await world.topic(PARTITIONS, '', { replicas: 3, config: { 'min.insync.replicas': '2' } });

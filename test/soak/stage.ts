@@ -1,8 +1,9 @@
-import { Kafka, logLevel, type Admin } from 'kafkajs';
+import { logLevel, type Admin, type Kafka } from 'kafkajs';
 import pg from 'pg';
 import { DataSource } from 'typeorm';
 import { idempotencyMigrations } from 'nestjs-kafka-idempotency/schema';
 import { startPostgresProxy, until, type PostgresProxy } from 'nestjs-kafka-idempotency/testing';
+import { kafkaClients } from '#src/kafka/kafka-client.js';
 import { startProxiedKafka, type ProxiedKafka } from '../services/proxied-kafka.js';
 import { RunFolder } from '../services/run-folder.js';
 import { startEmbeddedPostgres, type EmbeddedPostgresServer } from '../services/services.js';
@@ -22,8 +23,6 @@ const ADMIN_PATIENCE_MS = 15_000;
 
 /** The services of a run, the proxies in front of them, and the ways past those for the run itself. */
 export class Stage {
-  #clients = 0;
-
   private constructor(
     private readonly runFolder: RunFolder,
     readonly kafka: ProxiedKafka,
@@ -63,21 +62,16 @@ export class Stage {
     return { brokers: kafka.brokers, databaseUrl: postgresProxy.url, group: GROUP, sessionMs };
   }
 
-  /**
-   * A client past the proxies. Each begins with another broker: kafkajs never leaves the first of its list while that one
-   * takes connections and answers nothing, as a frozen one does.
-   */
+  /** A client past the proxies. By ours, for kafkajs alone waits for minutes at a broker that takes connections and answers nothing, as a frozen one does. */
   client(clientId: string): Kafka {
-    const { brokers } = this.kafka.kafka;
-    const first = this.#clients++ % brokers.length;
-    return new Kafka({
+    return kafkaClients({
       clientId,
-      brokers: [...brokers.slice(first), ...brokers.slice(0, first)],
+      brokers: this.kafka.kafka.brokers,
       logLevel: logLevel.NOTHING,
       connectionTimeout: 1_000,
       requestTimeout: 3_000,
       retry: { initialRetryTime: 100, maxRetryTime: 1_000, retries: 3 },
-    });
+    })();
   }
 
   /** With a fresh admin client: one that lives on asks the leaders of before. */

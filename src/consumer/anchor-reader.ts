@@ -1,0 +1,94 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Logger } from '@nestjs/common';
+import type { ClusterReader, Positions } from '../kafka/cluster-reader.js';
+import { partitionKey, type TopicPartition } from '../kafka/positions.js';
+import type { Parking, PartitionParking } from '../shared/parking.js';
+import { startOf, type Opening } from './anchor.js';
+import { forgottenOffsets, type HandledBefore } from './missing-offsets.js';
+
+const RETRY_MS = 250;
+
+export interface AnchorReaderParts {
+  readonly reader: ClusterReader;
+  readonly groupId: string;
+  readonly parking: Parking;
+  readonly handledBefore: HandledBefore;
+}
+
+/** Where a partition is to go on. */
+export interface PlacedOpening {
+  readonly place: TopicPartition;
+  readonly anchor: Opening;
+}
+
+/** What was read of it besides. */
+export interface ReadOpening extends PlacedOpening {
+  readonly parking: PartitionParking;
+  /** The group has forgotten its offset, though events of the topic were handled before. */
+  readonly isForgotten: boolean;
+}
+
+/** Reads what has to be known before partitions go on. Each read is tried for as long as it takes, and gives undefined once it is not wanted any more. */
+export class AnchorReader {
+  readonly #logger = new Logger('IdempotentKafkaServer');
+  #trouble: { readonly since: Date; readonly error: unknown } | undefined;
+
+  constructor(private readonly parts: AnchorReaderParts) {}
+
+  /** Why nothing could be read for a while. */
+  get trouble(): { readonly since: Date; readonly error: unknown } | undefined {
+    return this.#trouble;
+  }
+
+  positions(partitions: readonly TopicPartition[], isWanted: () => boolean): Promise<Positions | undefined> {
+    return this.#asLongAsItTakes(isWanted, () => this.parts.reader.positions(this.parts.groupId, partitions));
+  }
+
+  /** What is parked of them is read after the join, never before: until then their last owner may have parked more. */
+  async openings(
+    openings: readonly PlacedOpening[],
+    known: Positions,
+    isWanted: () => boolean,
+  ): Promise<ReadOpening[] | undefined> {
+    const places = openings.map(({ place }) => place);
+    const read = await this.#asLongAsItTakes(isWanted, () =>
+      Promise.all([this.#parkedOf(openings), forgottenOffsets(places, known, this.parts.handledBefore)]),
+    );
+    if (read === undefined) return undefined;
+    const [parked, forgotten] = read;
+    return openings.map((opening, at) => ({
+      ...opening,
+      parking: parked[at]!,
+      isForgotten: opening.anchor.gap === undefined && forgotten.has(partitionKey(opening.place)),
+    }));
+  }
+
+  async parkedOf(opening: PlacedOpening, isWanted: () => boolean): Promise<PartitionParking | undefined> {
+    return (await this.#asLongAsItTakes(isWanted, () => this.#parkedOf([opening])))?.[0];
+  }
+
+  #parkedOf(openings: readonly PlacedOpening[]): Promise<PartitionParking[]> {
+    if (openings.length === 0) return Promise.resolve([]);
+    return this.parts.parking.open(openings.map(({ place, anchor }) => ({ ...place, from: startOf(anchor) })));
+  }
+
+  async #asLongAsItTakes<T>(isWanted: () => boolean, read: () => Promise<T>): Promise<T | undefined> {
+    while (isWanted()) {
+      try {
+        const found = await read();
+        this.#trouble = undefined;
+        return isWanted() ? found : undefined;
+      } catch (error) {
+        if (this.#trouble === undefined) {
+          const message = (error as Error).message;
+          this.#logger.warn(
+            `Reading the group's offsets, or what is parked, failed, so nothing runs yet and it is tried again: ${message}`,
+          );
+        }
+        this.#trouble = { since: this.#trouble?.since ?? new Date(), error };
+        await sleep(RETRY_MS);
+      }
+    }
+    return undefined;
+  }
+}
