@@ -20,7 +20,8 @@ SELECT count(*)::integer AS removed FROM gone`;
  * - later records of the ownership cost nothing.
  */
 export class ProcessMark {
-  #stands = false;
+  /** `unsure`: it was to be written, and nobody has said that it is. */
+  #row: 'none' | 'unsure' | 'stands' = 'none';
   /** Marking and unmarking, one after the other. */
   #last: Promise<unknown> = Promise.resolve();
   readonly #place: [string, string, number];
@@ -35,24 +36,27 @@ export class ProcessMark {
 
   /** undefined: it stands. Throws PROCESS_DIED, or DATABASE_UNAVAILABLE: the mark may or may not be written then. */
   set(offset: bigint): Promise<void> | undefined {
-    if (this.#stands) return undefined;
+    if (this.#row === 'stands') return undefined;
     return this.#queued(() => this.#write(offset));
   }
 
   /** Never rejects: a mark that stays makes the next owner careful, no more. */
   async clear(): Promise<void> {
     await this.#queued(async () => {
-      this.#stands = false;
+      if (this.#row === 'none') return;
+      this.#row = 'unsure';
       await this.tables.run(UNMARK, [...this.#place, this.instance]);
+      this.#row = 'none';
     }).catch(() => undefined); // the row stays: see above
   }
 
   async #write(offset: bigint): Promise<void> {
-    if (this.#stands) return; // that of a record beside it
+    if (this.#row === 'stands') return; // that of a record beside it
+    this.#row = 'unsure';
     const [row] = await this.tables.run<{ deaths: number }>(MARK, [...this.#place, offset.toString(), this.instance]);
     const deaths = row?.deaths ?? 0;
     if (deaths >= DEATHS_TO_PARK) throw processDied(this.#place, offset, deaths);
-    this.#stands = true;
+    this.#row = 'stands';
   }
 
   #queued<T>(work: () => Promise<T>): Promise<T> {

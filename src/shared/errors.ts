@@ -93,11 +93,12 @@ export class IdempotencyError extends Error {
 
   /** Of any copy of the package. Never throws, whatever it is asked about. */
   static is(error: unknown, code?: ErrorCode): error is IdempotencyError {
+    if (error === undefined || error === null) return false; // asked for each delivery: what the catch below costs is more than all else
     try {
       const { [BRAND]: isOurs, code: its } = error as Record<string | symbol, unknown>;
       return isOurs === true && (code === undefined || its === code);
     } catch {
-      return false; // nothing, or something whose getters throw
+      return false; // something whose getters throw
     }
   }
 }
