@@ -1,9 +1,9 @@
-import { AsyncLocalStorage } from 'node:async_hooks';
 import { constants } from 'node:buffer';
 import { promisify } from 'node:util';
 import { unzip } from 'node:zlib';
 // Node finds some of its names only on the whole module, CompressionCodecs among them.
 import kafkajs, { CompressionTypes } from 'kafkajs';
+import { AsyncSlot } from '../shared/async-slot.js';
 import type { Codec, CodecName } from '../shared/codec.js';
 import { IdempotencyError } from '../shared/errors.js';
 import { batchHeader, type BatchHeader } from './batch-header.js';
@@ -28,7 +28,7 @@ export interface DecodingSettings {
   readonly batchBytes: number;
 }
 
-const decoding = new AsyncLocalStorage<Decoding>();
+const decoding = new AsyncSlot<Decoding>('decoding');
 const OURS = Symbol('nestjs-kafka-idempotency codec');
 
 /**
@@ -61,7 +61,7 @@ export class Decoding {
 
   /** For calls back into what does not decode: a consumer that a handler starts is none of ours. */
   static leave<T>(work: () => T): T {
-    return decoding.exit(work);
+    return decoding.run(undefined, work);
   }
 
   async decompress(name: Name, registered: () => Codec, compressed: Buffer): Promise<Buffer> {
@@ -125,7 +125,7 @@ function wrapRegistry(): void {
     if (registered[OURS] === true) continue;
     registry[type] = Object.assign(
       () => {
-        const ours = decoding.getStore();
+        const ours = decoding.current;
         if (ours === undefined) return registered();
         return { decompress: (compressed: Buffer) => ours.decompress(name, registered, compressed) };
       },

@@ -1,4 +1,4 @@
-import { AsyncLocalStorage } from 'node:async_hooks';
+import { AsyncSlot } from './async-slot.js';
 import { IdempotencyError } from './errors.js';
 import type { RowRemoval } from './parking.js';
 import type { RecordView } from './record.js';
@@ -162,20 +162,17 @@ export class DeliveryInProgress implements Delivery {
   }
 }
 
-const CONTEXT = Symbol.for('nestjs-kafka-idempotency:delivery');
-const processWide = globalThis as unknown as Record<symbol, AsyncLocalStorage<DeliveryInProgress> | undefined>;
-/** One per process, so that two copies of the package see the same delivery. */
-const context = (processWide[CONTEXT] ??= new AsyncLocalStorage<DeliveryInProgress>());
+const slot = new AsyncSlot<DeliveryInProgress>('delivery');
 
 export function runInDelivery<T>(delivery: DeliveryInProgress, work: () => T): T {
-  return context.run(delivery, work);
+  return slot.run(delivery, work);
 }
 
 export function deliveryInProgress(): DeliveryInProgress | undefined {
-  return context.getStore();
+  return slot.current;
 }
 
 /** The delivery the running handler belongs to: raw bytes, attempt number, abort signal. `undefined` outside a handler of this package's transport. */
 export function currentDelivery(): Delivery | undefined {
-  return context.getStore();
+  return slot.current;
 }

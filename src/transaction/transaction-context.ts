@@ -1,6 +1,6 @@
-import { AsyncLocalStorage } from 'node:async_hooks';
 import type { DataSource, EntityManager, QueryRunner } from 'typeorm';
 import type { EmitEvent } from '../shared/events.js';
+import { AsyncSlot } from '../shared/async-slot.js';
 import type { Frame } from './savepoint-order.js';
 
 /** What joins inside a context: our own transaction, or one the caller opened and lent with `join`. */
@@ -32,13 +32,10 @@ export interface ContextEntry {
   readonly outer: ContextEntry | undefined;
 }
 
-const CONTEXT = Symbol.for('nestjs-kafka-idempotency:transaction');
-const processWide = globalThis as unknown as Record<symbol, AsyncLocalStorage<ContextEntry> | undefined>;
-/** One per process, so that two copies of the package see the same transaction. */
-const context = (processWide[CONTEXT] ??= new AsyncLocalStorage<ContextEntry>());
+const slot = new AsyncSlot<ContextEntry>('transaction');
 
 export function enter<T>(entry: Omit<ContextEntry, 'outer'>, work: () => T): T {
-  return context.run({ ...entry, outer: context.getStore() }, work);
+  return slot.run({ ...entry, outer: slot.current }, work);
 }
 
 /** Runs `work` as if no transaction of this DataSource were open. */
@@ -48,7 +45,7 @@ export function outside<T>(dataSource: DataSource, work: () => T): T {
 
 /** The transaction that work on this DataSource joins here; it may have ended already. */
 export function current(dataSource: DataSource): Joinable | undefined {
-  for (let entry = context.getStore(); entry !== undefined; entry = entry.outer) {
+  for (let entry = slot.current; entry !== undefined; entry = entry.outer) {
     if (entry.dataSource === dataSource) return entry.transaction;
   }
   return undefined;
@@ -56,7 +53,7 @@ export function current(dataSource: DataSource): Joinable | undefined {
 
 /** The innermost entry of that very transaction, also from inside `escape`: its manager may be used there by hand. */
 export function entryOf(transaction: Joinable): ContextEntry | undefined {
-  for (let entry = context.getStore(); entry !== undefined; entry = entry.outer) {
+  for (let entry = slot.current; entry !== undefined; entry = entry.outer) {
     if (entry.transaction === transaction) return entry;
   }
   return undefined;
