@@ -121,28 +121,40 @@ export class DeliveryAttempts {
   }
 
   /** The context of the delivery surrounds call and subscription: Nest's handlers return cold Observables. */
-  async #call(handler: RegisteredHandler, record: ConsumedRecord, delivery: DeliveryInProgress): Promise<unknown> {
+  #call(handler: RegisteredHandler, record: ConsumedRecord, delivery: DeliveryInProgress): Promise<unknown> {
     const request = handler.isEventHandler ? undefined : requestOf(record.message);
-    const invoke = async () => {
-      const payload = decodedPayload(delivery);
-      const context = nestContext(record, payload, this.parts.nest);
-      return this.parts.nest.withHooks(context, async () => {
-        const call = async () => valueOf(await handler.callback(payload, context), request !== undefined);
-        return handler.profile.idempotent ? call() : unguarded(delivery, call);
-      });
-    };
-    if (request === undefined) return runInDelivery(delivery, invoke);
+    if (request === undefined) return runInDelivery(delivery, () => this.#invoke(handler, record, delivery, lastValue));
     const values = () =>
-      (runInDelivery(delivery, invoke) as Promise<unknown[]>).finally(() => (delivery.isReplying = true));
-    await this.parts.replies.answer(request, values);
-    delivery.report({ outcome: 'processed' });
+      runInDelivery(delivery, () => this.#invoke(handler, record, delivery, allValues)).finally(
+        () => (delivery.isReplying = true),
+      );
+    return this.parts.replies.answer(request, values).then(() => delivery.report({ outcome: 'processed' }));
+  }
+
+  /** As few promises as it can be: each costs some microseconds, for every record. */
+  async #invoke<T>(
+    handler: RegisteredHandler,
+    record: ConsumedRecord,
+    delivery: DeliveryInProgress,
+    valueOf: (returned: unknown) => T | PromiseLike<T>,
+  ): Promise<T> {
+    const payload = decodedPayload(delivery);
+    const context = nestContext(record, payload, this.parts.nest);
+    return this.parts.nest.withHooks(context, () => {
+      const call = () => Promise.resolve(handler.callback(payload, context)).then(valueOf);
+      return handler.profile.idempotent ? call() : unguarded(delivery, call);
+    });
   }
 }
 
-/** An Observable's last value, or all of them for a request. */
-async function valueOf(returned: unknown, isRequest: boolean): Promise<unknown> {
-  if (isRequest) return isObservable(returned) ? lastValueFrom(returned.pipe(toArray())) : [returned];
+/** An Observable's last value, `undefined` if it has none. */
+function lastValue(returned: unknown): unknown {
   return isObservable(returned) ? lastValueFrom(returned, { defaultValue: undefined }) : returned;
+}
+
+/** All values, for a request. */
+function allValues(returned: unknown): unknown[] | Promise<unknown[]> {
+  return isObservable(returned) ? lastValueFrom(returned.pipe(toArray())) : [returned];
 }
 
 /** A handler without our interceptor: nobody else waits for the kill, or says that it runs. */
