@@ -102,6 +102,7 @@ export class IdempotencyModule implements OnModuleInit, OnApplicationBootstrap, 
   async onModuleInit(): Promise<void> {
     this.#transactions = await this.checks.run();
     this.scope.install();
+    await this.scope.watchServer(() => this.server.databaseRestarted());
   }
 
   onApplicationBootstrap(): void {

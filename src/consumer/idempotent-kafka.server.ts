@@ -91,6 +91,8 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
   readonly #noStartHook = this.onProcessingStartHook;
   readonly #registrations: Registration[] = [];
   readonly #paused = new Set<string>();
+  /** Of the database, as far as they were noticed. */
+  readonly #restarts = { count: 0 };
   #listeningSince: Date | undefined;
   #begin: BeginFacts | undefined;
   #consuming: Consuming | undefined;
@@ -144,6 +146,12 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
   begin(facts: BeginFacts): void {
     this.#begin = facts;
     this.#startWhenReady();
+  }
+
+  /** @internal Called by the module when the database is seen to have crashed or been started again: what it had not written to its disk is gone. */
+  databaseRestarted(): void {
+    this.#restarts.count += 1;
+    this.#consuming?.state.membership?.databaseRestarted();
   }
 
   /** Nothing further of the topic begins; what is being handled ends. Holds over rebalances until {@link IdempotentKafkaServer.resume}. */
@@ -241,6 +249,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
       outage,
       jsonDepth: limits.jsonDepth,
       emit: this.emit,
+      restarts: this.#restarts,
     };
     this.#attempts = attempts;
     this.#outage = outage;

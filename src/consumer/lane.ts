@@ -6,7 +6,7 @@ import { ConsumedRecord } from './consumed-record.js';
 import type { GroupDelivery } from './group-delivery.js';
 import { KeyQueues } from './key-queues.js';
 import type { OffsetLedger } from './offset-ledger.js';
-import type { RecordDelivery, Retrying } from './record-delivery.js';
+import type { RecordDelivery, Retrying, Settled } from './record-delivery.js';
 import { Strand, type StrandLane } from './strand.js';
 
 /** What a lane asks of its group membership. */
@@ -181,7 +181,7 @@ export class Lane implements StrandLane {
     return this.#alone > 0 ? [first] : [first, ...this.#records.behind(first, most - 1)];
   }
 
-  endTogether(records: readonly ConsumedRecord[], settlements: readonly { readonly duplicate: boolean }[]): void {
+  endTogether(records: readonly ConsumedRecord[], settlements: readonly Settled[]): void {
     this.end(records[0]!, settlements[0]);
     for (const [at, settlement] of settlements.entries()) {
       if (at === 0) continue;
@@ -190,7 +190,7 @@ export class Lane implements StrandLane {
     }
   }
 
-  end(record: ConsumedRecord, settlement: { readonly duplicate: boolean } | undefined): void {
+  end(record: ConsumedRecord, settlement: Settled | undefined): void {
     this.lastActiveAt = performance.now();
     if (settlement === undefined) {
       this.#records.putBack(record);

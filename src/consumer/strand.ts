@@ -6,7 +6,7 @@ import type { TopicPartition } from '../kafka/positions.js';
 import type { ConsumedRecord } from './consumed-record.js';
 import type { GroupDelivery, GroupEnd, GroupWork } from './group-delivery.js';
 import { GroupPlan } from './group-plan.js';
-import type { RecordDelivery, Retrying } from './record-delivery.js';
+import type { RecordDelivery, Retrying, Settled } from './record-delivery.js';
 
 /** What a strand asks of its lane. */
 export interface StrandLane extends TopicPartition {
@@ -21,9 +21,9 @@ export interface StrandLane extends TopicPartition {
   /** Records in front, the one begun first, at most so many; only that one while a process may have died of what comes first. */
   together(first: ConsumedRecord, most: number): readonly ConsumedRecord[];
   /** As many records as there are settlements are done; without one the first was interrupted. */
-  endTogether(records: readonly ConsumedRecord[], settlements: readonly { readonly duplicate: boolean }[]): void;
+  endTogether(records: readonly ConsumedRecord[], settlements: readonly Settled[]): void;
   /** Without a settlement: it was interrupted. */
-  end(record: ConsumedRecord, settlement: { readonly duplicate: boolean } | undefined): void;
+  end(record: ConsumedRecord, settlement: Settled | undefined): void;
 }
 
 /** One of the records that a lane has at work: takes the next that may begin, brings it to its end, and again, for as long as the lane lives. */

@@ -13,7 +13,12 @@ import {
 import { TypeOrmModule, type TypeOrmModuleOptions } from '@nestjs/typeorm';
 import { Kafka, logLevel, type EachBatchPayload } from 'kafkajs';
 import { DataSource } from 'typeorm';
-import { Idempotent, IdempotencyModule, IdempotentKafkaServer } from 'nestjs-kafka-idempotency';
+import {
+  Idempotent,
+  IdempotencyModule,
+  IdempotentKafkaServer,
+  type IdempotencyOptions,
+} from 'nestjs-kafka-idempotency';
 import { until } from 'nestjs-kafka-idempotency/testing';
 import type { Stopwatch } from './stopwatch.js';
 import { EFFECT, HAND_CLAIM, PARTITIONS, POOL, type BenchEvent, type ContenderSetup } from './workload.js';
@@ -125,24 +130,26 @@ function nestStock(partitionsConsumedConcurrently: number): Contender {
   };
 }
 
-/** This package with every option at its default. */
-const oursDefault: Contender = async (setup, watch) => {
-  @Controller()
-  class Handlers {
-    constructor(@Inject(DataSource) private readonly dataSource: DataSource) {}
+/** This package with these options; those not given are at their defaults. */
+const ours =
+  (options: Partial<IdempotencyOptions> = {}): Contender =>
+  async (setup, watch) => {
+    @Controller()
+    class Handlers {
+      constructor(@Inject(DataSource) private readonly dataSource: DataSource) {}
 
-    @EventPattern<string>(setup.topic)
-    @Idempotent({ consumer: 'bench' })
-    async handle(@Payload() event: BenchEvent) {
-      await this.dataSource.query(EFFECT, [event.id]);
-      watch.handled();
+      @EventPattern<string>(setup.topic)
+      @Idempotent({ consumer: 'bench' })
+      async handle(@Payload() event: BenchEvent) {
+        await this.dataSource.query(EFFECT, [event.id]);
+        watch.handled();
+      }
     }
-  }
-  const app = await oursWith(setup, Handlers);
-  return () => app.close();
-};
+    const app = await oursWith(setup, Handlers, options);
+    return () => app.close();
+  };
 
-/** The same while the first partition fails from its first record on; what is timed are the other five. */
+/** The default while the first partition fails from its first record on; what is timed are the other five. */
 const oursFailing: Contender = async (setup, watch) => {
   let isMended = false;
   let mendedEvents = 0;
@@ -167,11 +174,16 @@ const oursFailing: Contender = async (setup, watch) => {
   };
 };
 
-async function oursWith(setup: ContenderSetup, controller: Type): Promise<INestMicroservice> {
+async function oursWith(
+  setup: ContenderSetup,
+  controller: Type,
+  options: Partial<IdempotencyOptions> = {},
+): Promise<INestMicroservice> {
   @Module({
     imports: [
       TypeOrmModule.forRoot(dataSourceOptions(setup)),
       IdempotencyModule.forRoot({
+        ...options,
         kafka: {
           client: { clientId: setup.group, brokers: [...setup.brokers], logLevel: logLevel.ERROR },
           consumer: { groupId: setup.group },
@@ -196,7 +208,8 @@ export const CONTENDERS: Record<string, Contender> = {
   'nest-stock': nestStock(1),
   'nest-stock-6': nestStock(PARTITIONS),
   'hand-message': handMessage,
-  'ours-default': oursDefault,
+  'ours-default': ours(),
+  'ours-window': ours({ durability: 'window' }),
   'ours-failing': oursFailing,
 };
 
@@ -206,6 +219,7 @@ export const AGAINST: Record<string, string | null> = {
   'nest-stock-6': 'nest-stock',
   'hand-message': 'nest-stock-6',
   'ours-default': 'hand-message',
+  'ours-window': 'ours-default',
   'ours-failing': 'ours-default',
 };
 
