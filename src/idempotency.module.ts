@@ -112,6 +112,7 @@ export class IdempotencyModule implements OnModuleInit, OnApplicationBootstrap, 
       transactions: this.#transactions,
       barrier: () => this.scope.barrier(),
       handledBefore: (topics) => this.inbox.handledBefore(consumers, topics),
+      handled: (consumer, eventIds) => this.inbox.handled(consumer, eventIds),
     });
     this.parking.start(this.#redelivery);
   }

@@ -182,7 +182,7 @@ function settlementOf(deliveries: readonly DeliveryInProgress[]): Settled {
     settledBy(delivery, { duplicate: delivery.reported?.outcome === 'duplicate' }),
   );
   return {
-    duplicate: parts.some(({ duplicate }) => duplicate),
+    duplicate: parts.every(({ duplicate }) => duplicate),
     durable: parts.every(({ durable }) => durable),
   };
 }

@@ -16,6 +16,7 @@ import type { ConsumerProgress, HealthReport } from '../shared/consumer-progress
 import { deliveryInProgress } from '../shared/delivery.js';
 import type { EmitEvent } from '../shared/events.js';
 import { IdempotencyError } from '../shared/errors.js';
+import type { HandledEvents } from '../shared/handled-events.js';
 import type { HandlerProfiles } from '../shared/handler-profile.js';
 import type { ParkedDelivery, Parking, Redelivery, RedeliveryReport } from '../shared/parking.js';
 import type { SharedTransactions } from '../shared/shared-transaction.js';
@@ -23,6 +24,7 @@ import { EMIT_EVENT, HANDLER_PROFILES, PARKING, RESOLVED_OPTIONS, SHARED_TRANSAC
 import { Consuming } from './consuming.js';
 import { consumerHealth } from './consumer-health.js';
 import { DeliveryAttempts } from './delivery-attempts.js';
+import { DuplicateProbe } from './duplicate-probe.js';
 import { GroupDelivery } from './group-delivery.js';
 import type { HandledBefore } from './missing-offsets.js';
 import { HandlerTable, statelessRegExp, type RegisteredHandler } from './handler-table.js';
@@ -62,6 +64,7 @@ interface BeginFacts {
   readonly transactions: number;
   readonly barrier: Barrier;
   readonly handledBefore: HandledBefore;
+  readonly handled: HandledEvents;
 }
 
 interface Registration {
@@ -255,6 +258,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
     this.#outage = outage;
     this.#redeliveries = new Redeliveries({ ...deliveryParts, isPaused: (topic) => this.#paused.has(topic) });
     const delivery = new RecordDelivery(deliveryParts);
+    const groups = new GroupDelivery({ ...deliveryParts, shared: this.shared, delivery });
     const parts = {
       newKafka,
       config: kafka.consumer,
@@ -270,7 +274,8 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
       reader,
       parking: this.parking,
       delivery,
-      groups: new GroupDelivery({ ...deliveryParts, shared: this.shared, delivery }),
+      groups,
+      probe: new DuplicateProbe({ ...deliveryParts, delivery, groups, handled: this.#begin.handled }),
       outage,
       brokers: new OutageNotice('BROKER_UNAVAILABLE', this.emit),
       barrier: this.#begin.barrier,

@@ -16,6 +16,7 @@ import {
 import { partitionKey, type TopicPartition } from '../kafka/positions.js';
 import { within } from '../shared/within.js';
 import { anchorOf, inRange, type Anchor } from './anchor.js';
+import type { DuplicateProbe } from './duplicate-probe.js';
 import { FetchFlow } from './fetch-flow.js';
 import { forgottenOffsets, standsIn, type HandledBefore } from './missing-offsets.js';
 import { GapNotice, outOfRange } from './gap-notice.js';
@@ -51,6 +52,7 @@ export interface MembershipParts {
   readonly parking: Parking;
   readonly delivery: RecordDelivery;
   readonly groups: GroupDelivery;
+  readonly probe: DuplicateProbe;
   readonly outage: Outage;
   readonly brokers: OutageNotice;
   readonly barrier: Barrier;
@@ -400,6 +402,7 @@ export class Membership implements GroupListener, LaneHost {
       host: this,
       delivery: this.parts.delivery,
       groups: this.parts.groups,
+      probe: this.parts.probe,
       keys: this.parts.keys,
       parking,
       predecessor: this.parts.endings.get(key) ?? Promise.resolve(),

@@ -56,7 +56,7 @@ export interface RecordDeliveryParts {
 
 /** A record, or one handler's part in it, is final. */
 export interface Settled {
-  /** It had been handled before. */
+  /** It had been handled before, by every handler. */
   readonly duplicate: boolean;
   /** What handled it is on the database's disk. */
   readonly durable: boolean;
@@ -115,13 +115,13 @@ export class RecordDelivery {
     record: ConsumedRecord,
     lane: LaneWork,
   ): Promise<Settled | undefined> {
-    let [duplicate, durable] = [false, true];
+    let [duplicate, durable] = [true, true];
     for (const handler of handlers) {
       const work = { handler, record, lane };
       const settled = await (lane.parking.hasParked ? this.#throughGate(work) : this.#untilSettled(work));
       if (settled === undefined) return undefined;
       lane.retrying = undefined;
-      duplicate ||= settled.duplicate;
+      duplicate &&= settled.duplicate;
       durable &&= settled.durable;
     }
     return { duplicate, durable };

@@ -16,6 +16,8 @@ export interface StrandLane extends TopicPartition {
   stopped: IdempotencyError | undefined;
   mark(offset: bigint): Promise<void> | undefined;
   mayBegin(strand: Strand): boolean;
+  /** Looks up what waits, where there is a reason to: resolves when that is done. */
+  probe(strand: Strand): Promise<void> | undefined;
   /** The next record, if one may begin. */
   begin(strand: Strand): ConsumedRecord | undefined;
   /** Records in front, the one begun first, at most so many; only that one while a process may have died of what comes first. */
@@ -72,6 +74,13 @@ export class Strand implements GroupWork {
   async run(): Promise<void> {
     const { lane } = this;
     while (!lane.isDead) {
+      const probe = lane.probe(this);
+      if (probe !== undefined) {
+        this.#work = probe;
+        await probe;
+        this.#work = undefined;
+        continue;
+      }
       const record = lane.begin(this);
       if (record === undefined) {
         await this.#untilWoken();
