@@ -103,6 +103,7 @@ export class IdempotencyModule implements OnModuleInit, OnApplicationBootstrap, 
   async onModuleInit(): Promise<void> {
     this.#transactions = await this.checks.run();
     this.scope.install();
+    await this.scope.watchServer(() => this.server.databaseRestarted());
   }
 
   onApplicationBootstrap(): void {
@@ -112,6 +113,7 @@ export class IdempotencyModule implements OnModuleInit, OnApplicationBootstrap, 
       transactions: this.#transactions,
       barrier: () => this.scope.barrier(),
       handledBefore: (topics) => this.inbox.handledBefore(consumers, topics),
+      handled: (consumer, eventIds) => this.inbox.handled(consumer, eventIds),
     });
     this.parking.start(this.#redelivery);
   }

@@ -76,6 +76,14 @@ export interface HandlerOptions {
    * Default 1.
    */
   messagesPerTransaction?: number;
+  /**
+   * `'commit'`: each COMMIT waits until it is on disk. `'window'`: it does not (`synchronous_commit = off` for the handler's transaction alone), and one commit that does
+   * precedes each commit of offsets, so that an effect that a crash of the database takes away has its record delivered again. For who reads the effects elsewhere they
+   * may be gone again after such a crash, until they come back; what the handler did in other systems happens once more. Of handlers that share a transaction the
+   * strictest counts. Long `commitInterval`: more comes again after a crash of the database.
+   * Default 'commit'.
+   */
+  durability?: 'commit' | 'window';
 }
 
 /** Options of `@Idempotent()`. */

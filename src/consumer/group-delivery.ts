@@ -5,7 +5,13 @@ import { noteOf } from '../shared/failed-attempt.js';
 import type { SharedTransaction, SharedTransactions } from '../shared/shared-transaction.js';
 import type { ConsumedRecord } from './consumed-record.js';
 import type { RegisteredHandler } from './handler-table.js';
-import type { LaneWork, RecordDelivery, RecordDeliveryParts } from './record-delivery.js';
+import {
+  settledBy,
+  type LaneWork,
+  type RecordDelivery,
+  type RecordDeliveryParts,
+  type Settled,
+} from './record-delivery.js';
 
 const UNKNOWN_MS = 50;
 
@@ -21,11 +27,12 @@ export interface GroupWork extends LaneWork {
 
 /** How an attempt of a group ended. Nothing of it is final unless it was committed, and then of as many records as there are settlements. */
 export type GroupEnd =
-  | { readonly end: 'committed'; readonly settlements: readonly { readonly duplicate: boolean }[] }
+  | { readonly end: 'committed'; readonly settlements: readonly Settled[] }
   | { readonly end: 'failed at'; readonly at: number }
   | { readonly end: 'failed' | 'busy' | 'again' | 'interrupted' };
 
 const INTERRUPTED: GroupEnd = { end: 'interrupted' };
+const AGAIN: GroupEnd = { end: 'again' };
 /** What takes the first record out: it goes its own way. */
 const FIRST: GroupEnd = { end: 'failed at', at: 0 };
 
@@ -82,6 +89,7 @@ export class GroupDelivery {
 
   async #attempt(group: Group): Promise<GroupEnd> {
     const { lane } = group;
+    const { count } = this.parts.restarts;
     const deliveries = group.records.map((record) => this.#deliveriesOf(record, group));
     const shared = this.parts.shared.over(deliveries);
     for (const ofRecord of deliveries) for (const delivery of ofRecord) delivery.shared = shared;
@@ -95,12 +103,15 @@ export class GroupDelivery {
       this.parts.outage.passed();
       if (deliveries.some((ofRecord) => ofRecord.some(({ reported }) => reported?.outcome === 'processed')))
         lane.parking.survived();
-      return { end: 'committed', settlements: deliveries.slice(0, shared.size).map(settlementOf) };
+      const settlements = deliveries.slice(0, shared.size).map(settlementOf);
+      // If the database began anew meanwhile, all of it may be gone: the claims decide.
+      const isSure = this.parts.restarts.count === count || settlements.every(({ durable }) => durable);
+      return isSure ? { end: 'committed', settlements } : AGAIN;
     }
     this.#tell(group, `was not committed`, ended.error);
     if (ended.kind === 'refused') return ended.isOutage ? FIRST : { end: 'failed' };
     await sleep(UNKNOWN_MS, undefined, { signal: lane.interrupted }).catch(() => undefined); // the caller looks
-    return { end: 'again' };
+    return AGAIN;
   }
 
   /** What stopped it, if something did. */
@@ -166,6 +177,12 @@ function isConcerned(record: ConsumedRecord, handlers: readonly RegisteredHandle
   );
 }
 
-function settlementOf(deliveries: readonly DeliveryInProgress[]): { duplicate: boolean } {
-  return { duplicate: deliveries.some(({ reported }) => reported?.outcome === 'duplicate') };
+function settlementOf(deliveries: readonly DeliveryInProgress[]): Settled {
+  const parts = deliveries.map((delivery) =>
+    settledBy(delivery, { duplicate: delivery.reported?.outcome === 'duplicate' }),
+  );
+  return {
+    duplicate: parts.every(({ duplicate }) => duplicate),
+    durable: parts.every(({ durable }) => durable),
+  };
 }

@@ -16,6 +16,7 @@ import type { ConsumerProgress, HealthReport } from '../shared/consumer-progress
 import { deliveryInProgress } from '../shared/delivery.js';
 import type { EmitEvent } from '../shared/events.js';
 import { IdempotencyError } from '../shared/errors.js';
+import type { HandledEvents } from '../shared/handled-events.js';
 import type { HandlerProfiles } from '../shared/handler-profile.js';
 import type { ParkedDelivery, Parking, Redelivery, RedeliveryReport } from '../shared/parking.js';
 import type { SharedTransactions } from '../shared/shared-transaction.js';
@@ -30,6 +31,7 @@ import {
 import { Consuming } from './consuming.js';
 import { consumerHealth } from './consumer-health.js';
 import { DeliveryAttempts } from './delivery-attempts.js';
+import { DuplicateProbe } from './duplicate-probe.js';
 import { GroupDelivery } from './group-delivery.js';
 import type { HandledBefore } from './missing-offsets.js';
 import { HandlerTable, statelessRegExp, type RegisteredHandler } from './handler-table.js';
@@ -69,6 +71,7 @@ interface BeginFacts {
   readonly transactions: number;
   readonly barrier: Barrier;
   readonly handledBefore: HandledBefore;
+  readonly handled: HandledEvents;
 }
 
 interface Registration {
@@ -98,6 +101,8 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
   readonly #noStartHook = this.onProcessingStartHook;
   readonly #registrations: Registration[] = [];
   readonly #paused = new Set<string>();
+  /** Of the database, as far as they were noticed. */
+  readonly #restarts = { count: 0 };
   #listeningSince: Date | undefined;
   #begin: BeginFacts | undefined;
   #consuming: Consuming | undefined;
@@ -152,6 +157,12 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
   begin(facts: BeginFacts): void {
     this.#begin = facts;
     this.#startWhenReady();
+  }
+
+  /** @internal Called by the module when the database is seen to have crashed or been started again: what it had not written to its disk is gone. */
+  databaseRestarted(): void {
+    this.#restarts.count += 1;
+    this.#consuming?.state.membership?.databaseRestarted();
   }
 
   /** Nothing further of the topic begins; what is being handled ends. Holds over rebalances until {@link IdempotentKafkaServer.resume}. */
@@ -249,11 +260,13 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
       outage,
       jsonDepth: limits.jsonDepth,
       emit: this.emit,
+      restarts: this.#restarts,
     };
     this.#attempts = attempts;
     this.#outage = outage;
     this.#redeliveries = new Redeliveries({ ...deliveryParts, isPaused: (topic) => this.#paused.has(topic) });
     const delivery = new RecordDelivery(deliveryParts);
+    const groups = new GroupDelivery({ ...deliveryParts, shared: this.shared, delivery });
     const parts = {
       newKafka,
       config: kafka.consumer,
@@ -269,7 +282,8 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
       reader,
       parking: this.parking,
       delivery,
-      groups: new GroupDelivery({ ...deliveryParts, shared: this.shared, delivery }),
+      groups,
+      probe: new DuplicateProbe({ ...deliveryParts, delivery, groups, handled: this.#begin.handled }),
       outage,
       brokers: new OutageNotice('BROKER_UNAVAILABLE', this.emit),
       barrier: this.#begin.barrier,

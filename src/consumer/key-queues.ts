@@ -54,20 +54,48 @@ export class KeyQueues<Item extends Ordered> {
     return this.#behind.get(this.keyOf(item))?.slice(0, count) ?? [];
   }
 
+  /** The one that may begin next. */
+  get first(): Item | undefined {
+    return this.#ready[0];
+  }
+
+  /** The first `count` of all that have not begun, in their order, from behind that offset on. */
+  waiting(count: number, behind: bigint): Item[] {
+    const items = [...this.#ready, ...[...this.#behind.values()].flat()].filter(({ offset }) => offset > behind);
+    return items.sort((one, other) => (one.offset < other.offset ? -1 : 1)).slice(0, count);
+  }
+
+  /** These are done without having begun. */
+  drop(items: readonly Item[]): void {
+    const gone = new Set(items);
+    this.#size -= gone.size;
+    for (const key of new Set(items.map((item) => this.keyOf(item)))) {
+      const behind = this.#behind.get(key)!.filter((item) => !gone.has(item));
+      this.#behind.set(key, behind);
+    }
+    for (const item of this.#ready.splice(0)) {
+      if (!gone.has(item)) this.#makeReady(item);
+      else this.#advance(this.keyOf(item));
+    }
+  }
+
   /** It is done: the next of its key may begin. */
   end(item: Item): void {
     this.#size -= 1;
     this.#begun -= 1;
-    const key = this.keyOf(item);
-    const next = this.#behind.get(key)?.shift();
-    if (next === undefined) this.#behind.delete(key);
-    else this.#makeReady(next);
+    this.#advance(this.keyOf(item));
   }
 
   /** It is not done: it stands in front of its key again. */
   putBack(item: Item): void {
     this.#begun -= 1;
     this.#makeReady(item);
+  }
+
+  #advance(key: unknown): void {
+    const next = this.#behind.get(key)?.shift();
+    if (next === undefined) this.#behind.delete(key);
+    else this.#makeReady(next);
   }
 
   #makeReady(item: Item): void {

@@ -3,10 +3,12 @@ import type { PartitionParking } from '../shared/parking.js';
 import type { FetchedBatch } from '../kafka/group-client.js';
 import type { TopicPartition } from '../kafka/positions.js';
 import { ConsumedRecord } from './consumed-record.js';
+import type { DuplicateProbe } from './duplicate-probe.js';
 import type { GroupDelivery } from './group-delivery.js';
 import { KeyQueues } from './key-queues.js';
 import type { OffsetLedger } from './offset-ledger.js';
-import type { RecordDelivery, Retrying } from './record-delivery.js';
+import { ProbePlan } from './probe-plan.js';
+import type { RecordDelivery, Retrying, Settled } from './record-delivery.js';
 import { Strand, type StrandLane } from './strand.js';
 
 /** What a lane asks of its group membership. */
@@ -26,6 +28,7 @@ export interface LaneParts {
   readonly host: LaneHost;
   readonly delivery: RecordDelivery;
   readonly groups: GroupDelivery;
+  readonly probe: DuplicateProbe;
   /** How many records may be at work at once, each of another key. 1: one after another, whatever their keys are. */
   readonly keys: number;
   /** Of the lane that had this partition earlier in this process. */
@@ -60,6 +63,12 @@ export class Lane implements StrandLane {
   /** So many more run one by one. */
   #alone: number;
   #obstacle: IdempotencyError | undefined;
+  readonly #probe: DuplicateProbe;
+  /** Undefined: none of the topic is looked up. */
+  readonly #probing: ProbePlan | undefined;
+  #isProbing = false;
+  /** Up to here everything was looked up, or cannot be. */
+  #probedTo = -1n;
   #held = true;
   #marks = true;
   readonly #life = new AbortController();
@@ -71,6 +80,8 @@ export class Lane implements StrandLane {
     this.ledger = parts.ledger;
     this.parking = parts.parking;
     this.#host = parts.host;
+    this.#probe = parts.probe;
+    this.#probing = parts.probe.isFor(this.topic) ? new ProbePlan() : undefined;
     const atOnce = Math.max(keys, parts.groups.sizeOf(this.topic));
     this.#alone = atOnce > 1 && parts.parking.isSuspect ? atOnce : 0;
     this.#records = new KeyQueues(keys > 1 ? keyOf : () => undefined);
@@ -171,17 +182,52 @@ export class Lane implements StrandLane {
 
   begin(strand: Strand): ConsumedRecord | undefined {
     if (this.isIdle) this.stopped ??= this.#obstacle;
-    if (this.#alone > 0 && this.isWorking) return undefined;
+    if (this.#isProbing || (this.#alone > 0 && this.isWorking)) return undefined;
     if (this.isIdle || !this.mayBegin(strand)) return undefined;
     this.lastActiveAt = performance.now();
     return this.#records.begin();
+  }
+
+  /** Meanwhile nothing begins here: what is looked up shall not be at work as well, and what is missing keeps its place. */
+  probe(strand: Strand): Promise<void> | undefined {
+    const { first } = this.#records;
+    const most = this.#probing?.next ?? 0;
+    if (most === 0 || this.#isProbing || first === undefined || first.offset <= this.#probedTo) return undefined;
+    return this.mayBegin(strand) ? this.#lookUp(this.#records.waiting(most, this.#probedTo), strand) : undefined;
+  }
+
+  async #lookUp(waiting: readonly ConsumedRecord[], strand: Strand): Promise<void> {
+    this.#isProbing = true;
+    this.lastActiveAt = performance.now();
+    const probed = await this.#probe.run(waiting, strand);
+    this.#isProbing = false;
+    this.lastActiveAt = performance.now();
+    if (probed === undefined) {
+      this.#probing?.giveUp();
+    } else {
+      this.#probing?.probed(probed.asked, probed.duplicates.length);
+      this.#probedTo = waiting[Math.max(probed.asked, 1) - 1]!.offset;
+      this.#skip(probed.duplicates);
+    }
+    this.wake();
+  }
+
+  #skip(duplicates: readonly ConsumedRecord[]): void {
+    if (duplicates.length === 0) return;
+    this.#records.drop(duplicates);
+    for (const record of duplicates) {
+      this.#queuedBytes -= record.bytes;
+      this.ledger.settle(record.offset, { durable: false });
+    }
+    this.#host.settled();
+    if (this.isIdle) this.#host.ranDry();
   }
 
   together(first: ConsumedRecord, most: number): readonly ConsumedRecord[] {
     return this.#alone > 0 ? [first] : [first, ...this.#records.behind(first, most - 1)];
   }
 
-  endTogether(records: readonly ConsumedRecord[], settlements: readonly { readonly duplicate: boolean }[]): void {
+  endTogether(records: readonly ConsumedRecord[], settlements: readonly Settled[]): void {
     this.end(records[0]!, settlements[0]);
     for (const [at, settlement] of settlements.entries()) {
       if (at === 0) continue;
@@ -190,7 +236,7 @@ export class Lane implements StrandLane {
     }
   }
 
-  end(record: ConsumedRecord, settlement: { readonly duplicate: boolean } | undefined): void {
+  end(record: ConsumedRecord, settlement: Settled | undefined): void {
     this.lastActiveAt = performance.now();
     if (settlement === undefined) {
       this.#records.putBack(record);
@@ -199,6 +245,7 @@ export class Lane implements StrandLane {
     this.#records.end(record);
     this.#queuedBytes -= record.bytes;
     this.ledger.settle(record.offset, settlement);
+    if (record.offset > this.#probedTo) this.#probing?.settled(settlement);
     this.#host.settled();
     if (this.#alone > 0 && !settlement.duplicate) this.#ranAlone();
     if (this.isIdle) this.#host.ranDry();

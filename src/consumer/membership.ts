@@ -16,6 +16,7 @@ import { partitionKey, type TopicPartition } from '../kafka/positions.js';
 import { within } from '../shared/within.js';
 import { anchorOf, inRange, startOf, type Anchor } from './anchor.js';
 import { AnchorReader, type PlacedOpening } from './anchor-reader.js';
+import type { DuplicateProbe } from './duplicate-probe.js';
 import { FetchFlow } from './fetch-flow.js';
 import { standsIn, type HandledBefore } from './missing-offsets.js';
 import { GapNotice, outOfRange } from './gap-notice.js';
@@ -50,6 +51,7 @@ export interface MembershipParts {
   readonly parking: Parking;
   readonly delivery: RecordDelivery;
   readonly groups: GroupDelivery;
+  readonly probe: DuplicateProbe;
   readonly outage: Outage;
   readonly brokers: OutageNotice;
   readonly barrier: Barrier;
@@ -80,6 +82,9 @@ export class Membership implements GroupListener, LaneHost {
   #tellCrash: (error: Error) => void = () => {};
   #epoch = 0;
   #memberId: string | undefined;
+  #assigned: readonly TopicPartition[] = [];
+  /** Lanes from before the join may go on if the group stands where they do. */
+  #mayKeepLanes = false;
   #anchored = false;
   #ending = false;
   #ended: Promise<void> | undefined;
@@ -164,6 +169,8 @@ export class Membership implements GroupListener, LaneHost {
     const epoch = (this.#epoch += 1);
     const isSameMember = memberId === this.#memberId;
     this.#memberId = memberId;
+    this.#assigned = partitions;
+    this.#mayKeepLanes = isSameMember;
     this.#anchored = false;
     this.#heartbeats.joined(performance.now());
     this.parts.brokers.end();
@@ -179,7 +186,7 @@ export class Membership implements GroupListener, LaneHost {
     );
     for (const lane of this.#lanes.values()) lane.hold();
     if (partitions.length > 0) this.#client.pause(partitions);
-    void this.#anchor(epoch, isSameMember, partitions);
+    void this.#anchor(epoch);
   }
 
   rebalancing(): void {
@@ -261,6 +268,26 @@ export class Membership implements GroupListener, LaneHost {
     for (const lane of this.#lanes.values()) lane.wake();
   }
 
+  /**
+   * The database crashed or was started again, and what it had not written to its disk is gone. Lanes that had settled such records go on where the group
+   * stands, and the claims tell what is there still. At once, so that nothing behind those records begins before them.
+   */
+  databaseRestarted(): void {
+    const unsure = this.lanes.filter(({ ledger }) => !ledger.isDurable);
+    if (unsure.length === 0) return;
+    const message = 'The database began anew, and transactions that were not on its disk may be gone';
+    this.#logger.warn(
+      `${message}: ${unsure.length} partition(s) go on from the group's offset, and what is still there is skipped`,
+    );
+    this.#dropLanes(unsure, new IdempotencyError('DATABASE_UNAVAILABLE', message, { retryable: true }));
+    this.#epoch += 1;
+    this.#anchored = false;
+    this.#committer.block();
+    for (const lane of this.#lanes.values()) lane.hold();
+    this.#client.pause(this.#assigned);
+    void this.#anchor(this.#epoch);
+  }
+
   // --- inside ---
 
   #mayWork(lane: Lane): boolean {
@@ -284,11 +311,12 @@ export class Membership implements GroupListener, LaneHost {
     else void this.#commit();
   }
 
-  async #anchor(epoch: number, isSameMember: boolean, partitions: readonly TopicPartition[]): Promise<void> {
+  async #anchor(epoch: number): Promise<void> {
+    const partitions = this.#assigned;
     const isWanted = this.#isOf(epoch);
     const known = await this.#anchors.positions(partitions, isWanted);
     if (known === undefined) return; // a newer join has begun
-    const anchors = partitions.map((place) => ({ place, anchor: this.#anchorOf(place, isSameMember, known) }));
+    const anchors = partitions.map((place) => ({ place, anchor: this.#anchorOf(place, known) }));
     const opening = anchors.flatMap(({ place, anchor }) => (anchor.kind === 'keep' ? [] : [{ place, anchor }]));
     this.#dropLanes(
       opening.flatMap(({ place }) => this.#lanes.get(partitionKey(place)) ?? []),
@@ -304,6 +332,7 @@ export class Membership implements GroupListener, LaneHost {
     }
     const lanes = this.lanes;
     this.#anchored = true;
+    this.#mayKeepLanes = true;
     this.#committer.open();
     for (const lane of lanes) this.#flow.restart(lane);
     this.#resume(lanes);
@@ -317,13 +346,13 @@ export class Membership implements GroupListener, LaneHost {
     return () => epoch === this.#epoch && !this.#ending;
   }
 
-  #anchorOf(place: TopicPartition, isSameMember: boolean, known: Positions): Anchor {
+  #anchorOf(place: TopicPartition, known: Positions): Anchor {
     const key = partitionKey(place);
     return anchorOf({
       lane: this.#lanes.get(key)?.ledger,
       committed: known.committed.get(key),
       bounds: known.bounds.get(key)!, // positions() rejects unless all are there
-      isSameMember,
+      isSameMember: this.#mayKeepLanes,
       fromBeginning: this.parts.fromBeginning || standsIn(place.topic, known),
       offsetOutOfRange: this.parts.offsetOutOfRange,
     });
@@ -343,6 +372,7 @@ export class Membership implements GroupListener, LaneHost {
       host: this,
       delivery: this.parts.delivery,
       groups: this.parts.groups,
+      probe: this.parts.probe,
       keys: this.parts.keys,
       parking,
       predecessor: this.parts.endings.get(key) ?? Promise.resolve(),

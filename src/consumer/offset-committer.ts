@@ -4,14 +4,14 @@ import type { GroupClient } from '../kafka/group-client.js';
 import type { PartitionOffset } from '../kafka/positions.js';
 import type { Lane } from './lane.js';
 
-/** Makes everything durable that was acknowledged before the call. */
+/** Makes everything durable that was acknowledged before the call. Rejects also if the server crashed before: then some of it may be gone. */
 export type Barrier = () => Promise<void>;
 
 /**
  * The one that writes a membership's offsets:
  * - all lanes in one request, one request in flight, each a single attempt: what is refused is not retried but found again as a duplicate;
  * - only lanes that are alive when the request leaves, so only partitions that are ours then;
- * - a commit that covers a skipped duplicate waits for a barrier, for the transaction that wrote the row may not be durable yet;
+ * - a commit that covers a transaction that may not be durable yet waits for a barrier: one of `durability: 'window'`, or whoever's row made a record a duplicate;
  * - only {@link commitNow} may leave beside a request in flight, and carries nothing a finished barrier does not cover.
  */
 export class OffsetCommitter {
@@ -66,7 +66,7 @@ export class OffsetCommitter {
     } while (this.#again);
   }
 
-  /** Lanes that skipped duplicates get a barrier first. If it fails, their offsets stay in front of the duplicates. */
+  /** One barrier for all lanes that need one. If it fails, their offsets stay in front of what it should have covered. */
   async #secure(): Promise<void> {
     const lanes = [...this.lanes()].filter((lane) => lane.ledger.needsBarrier);
     if (lanes.length === 0) return;
@@ -77,7 +77,7 @@ export class OffsetCommitter {
     } catch (error) {
       lanes.forEach((lane) => lane.ledger.failBarrier());
       this.#logger.warn(
-        `Offsets that cover skipped duplicates are not committed yet, for the database did not answer the barrier: ${String(error)}`,
+        `Offsets of events that may not be on the database's disk yet are not committed, for the barrier failed: ${String(error)}`,
       );
     }
   }

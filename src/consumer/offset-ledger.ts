@@ -2,8 +2,8 @@
  * What is finished of one partition. Pure book-keeping:
  * - `committable` is the lowest unfinished offset: everything below it is settled, whatever order records end in;
  * - offsets that hold no record for a handler (compaction, aborted or control records) are covered, not settled;
- * - a record settled as a duplicate may not be durable in the database yet, so `secured` stops in front of it until a barrier that
- *   began after it has finished.
+ * - what a record did may not be on the database's disk yet, its own transaction's work or, of a skipped duplicate, somebody else's: `secured` stops in front of
+ *   it until a barrier that began after it has finished.
  */
 export class OffsetLedger {
   #taken: { offset: bigint; settled: boolean }[] = [];
@@ -49,6 +49,11 @@ export class OffsetLedger {
     return this.#unsecured !== undefined && this.#unsecured < this.committable;
   }
 
+  /** Everything settled is on the database's disk. */
+  get isDurable(): boolean {
+    return this.#unsecured === undefined && this.#securing === undefined;
+  }
+
   /** A record of the partition is in the lane. Offsets come in ascending order. */
   take(offset: bigint): void {
     this.#taken.push({ offset, settled: false });
@@ -60,11 +65,11 @@ export class OffsetLedger {
     if (next > this.#covered) this.#covered = next;
   }
 
-  settle(offset: bigint, settlement: { readonly duplicate: boolean }): void {
+  settle(offset: bigint, settlement: { readonly durable: boolean }): void {
     const entry = this.#entryOf(offset);
     if (entry === undefined) throw new Error(`offset ${offset} was settled without having been taken`);
     entry.settled = true;
-    if (settlement.duplicate) this.#unsecured = lowest(offset, this.#unsecured);
+    if (!settlement.durable) this.#unsecured = lowest(offset, this.#unsecured);
     while (this.#taken[0]?.settled) this.#taken.shift();
   }
 
@@ -80,7 +85,7 @@ export class OffsetLedger {
     return found?.offset === offset ? found : undefined;
   }
 
-  /** A barrier begins now: it will cover the duplicates settled so far, not those that settle while it runs. */
+  /** A barrier begins now: it will cover what is settled so far, not what settles while it runs. */
   beginBarrier(): void {
     if (this.#unsecured === undefined) return;
     this.#securing = lowest(this.#unsecured, this.#securing);

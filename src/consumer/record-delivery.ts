@@ -50,14 +50,19 @@ export interface RecordDeliveryParts {
   readonly outage: Outage;
   readonly jsonDepth: number;
   readonly emit: EmitEvent;
+  /** How often the database was seen to begin anew. What it had acknowledged and not yet written to its disk is gone then. */
+  readonly restarts: { readonly count: number };
 }
 
-/** A record, or one handler's part in it, is final. `duplicate`: by a transaction that may not be durable yet. */
-interface Settled {
+/** A record, or one handler's part in it, is final. */
+export interface Settled {
+  /** It had been handled before, by every handler. */
   readonly duplicate: boolean;
+  /** What handled it is on the database's disk. */
+  readonly durable: boolean;
 }
 
-const PARKED: Settled = { duplicate: false };
+const PARKED: Settled = { duplicate: false, durable: true };
 
 interface Work {
   readonly handler: RegisteredHandler;
@@ -97,15 +102,29 @@ export class RecordDelivery {
       this.#log.stopped(lane.stopped);
       return undefined;
     }
-    let duplicate = false;
+    for (;;) {
+      const { count } = this.parts.restarts;
+      const settled = await this.#byAll(handlers, record, lane);
+      // If the database began anew meanwhile, a part of it may be gone: the claims decide.
+      if (settled === undefined || settled.durable || this.parts.restarts.count === count) return settled;
+    }
+  }
+
+  async #byAll(
+    handlers: readonly RegisteredHandler[],
+    record: ConsumedRecord,
+    lane: LaneWork,
+  ): Promise<Settled | undefined> {
+    let [duplicate, durable] = [true, true];
     for (const handler of handlers) {
       const work = { handler, record, lane };
       const settled = await (lane.parking.hasParked ? this.#throughGate(work) : this.#untilSettled(work));
       if (settled === undefined) return undefined;
       lane.retrying = undefined;
-      duplicate ||= settled.duplicate;
+      duplicate &&= settled.duplicate;
+      durable &&= settled.durable;
     }
-    return { duplicate };
+    return { duplicate, durable };
   }
 
   /** Tells the handler that works for this lane to stop; its transaction may still commit. */
@@ -169,7 +188,7 @@ export class RecordDelivery {
       const step = this.#decide(work, delivery, { report, tried });
       switch (step.step) {
         case 'settle':
-          return step;
+          return settledBy(delivery, step);
         case 'park':
           return this.#park(work, delivery, { reason: step.reason, error: errorOf(report), tried });
         case 'again':
@@ -279,6 +298,11 @@ export class RecordDelivery {
       if (!IdempotencyError.is(errorOf(report), 'HANDLER_TIMEOUT')) this.parts.outage.passed();
     }
   }
+}
+
+/** Nobody knows how the transaction was committed that made a record a duplicate. */
+export function settledBy({ durability }: DeliveryInProgress, { duplicate }: { readonly duplicate: boolean }): Settled {
+  return { duplicate, durable: !duplicate && durability === 'commit' };
 }
 
 /** Interrupted, it ends at once: the caller looks. */

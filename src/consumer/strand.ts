@@ -6,7 +6,7 @@ import type { TopicPartition } from '../kafka/positions.js';
 import type { ConsumedRecord } from './consumed-record.js';
 import type { GroupDelivery, GroupEnd, GroupWork } from './group-delivery.js';
 import { GroupPlan } from './group-plan.js';
-import type { RecordDelivery, Retrying } from './record-delivery.js';
+import type { RecordDelivery, Retrying, Settled } from './record-delivery.js';
 
 /** What a strand asks of its lane. */
 export interface StrandLane extends TopicPartition {
@@ -16,14 +16,16 @@ export interface StrandLane extends TopicPartition {
   stopped: IdempotencyError | undefined;
   mark(offset: bigint): Promise<void> | undefined;
   mayBegin(strand: Strand): boolean;
+  /** Looks up what waits, where there is a reason to: resolves when that is done. */
+  probe(strand: Strand): Promise<void> | undefined;
   /** The next record, if one may begin. */
   begin(strand: Strand): ConsumedRecord | undefined;
   /** Records in front, the one begun first, at most so many; only that one while a process may have died of what comes first. */
   together(first: ConsumedRecord, most: number): readonly ConsumedRecord[];
   /** As many records as there are settlements are done; without one the first was interrupted. */
-  endTogether(records: readonly ConsumedRecord[], settlements: readonly { readonly duplicate: boolean }[]): void;
+  endTogether(records: readonly ConsumedRecord[], settlements: readonly Settled[]): void;
   /** Without a settlement: it was interrupted. */
-  end(record: ConsumedRecord, settlement: { readonly duplicate: boolean } | undefined): void;
+  end(record: ConsumedRecord, settlement: Settled | undefined): void;
 }
 
 /** One of the records that a lane has at work: takes the next that may begin, brings it to its end, and again, for as long as the lane lives. */
@@ -72,6 +74,13 @@ export class Strand implements GroupWork {
   async run(): Promise<void> {
     const { lane } = this;
     while (!lane.isDead) {
+      const probe = lane.probe(this);
+      if (probe !== undefined) {
+        this.#work = probe;
+        await probe;
+        this.#work = undefined;
+        continue;
+      }
       const record = lane.begin(this);
       if (record === undefined) {
         await this.#untilWoken();

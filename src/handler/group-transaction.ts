@@ -5,6 +5,7 @@ import type { Inbox } from '../inbox/inbox.js';
 import type { DeliveryInProgress } from '../shared/delivery.js';
 import { IdempotencyError } from '../shared/errors.js';
 import { placeOf, type EmitEvent } from '../shared/events.js';
+import type { Durability } from '../shared/handler-profile.js';
 import type { SharedEnd, SharedTransaction } from '../shared/shared-transaction.js';
 import type { OpenTransaction } from '../transaction/open-transaction.js';
 import type { TransactionScope } from '../transaction/transaction-scope.js';
@@ -119,11 +120,14 @@ export class GroupTransaction implements SharedTransaction {
 
   async #open(first: DeliveryInProgress): Promise<OpenTransaction> {
     const claims = this.#claims();
+    const durability = this.#strictestDurability();
+    for (const delivery of this.#members()) delivery.durability = durability;
     first.isOpening = true;
     try {
       const transaction = await this.parts.scope.open({
         owner: this.#owner(),
         isolation: this.#handlerOf(first).settings.isolation,
+        durability,
         claim: this.parts.inbox.claims(claims, this.#shortestTimeoutMs()),
         onBegin: (begun) => first.onKill((error) => begun.destroy(error)),
       });
@@ -176,6 +180,11 @@ export class GroupTransaction implements SharedTransaction {
 
   #shortestTimeoutMs(): number {
     return Math.min(...this.deliveries[0]!.map((delivery) => this.#handlerOf(delivery).settings.timeoutMs));
+  }
+
+  #strictestDurability(): Durability {
+    const wanted = this.deliveries[0]!.map((delivery) => this.#handlerOf(delivery).settings.durability);
+    return wanted.includes('commit') ? 'commit' : 'window';
   }
 
   #handlerOf({ consumer }: DeliveryInProgress) {

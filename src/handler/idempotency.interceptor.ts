@@ -100,10 +100,13 @@ export class IdempotencyInterceptor implements NestInterceptor {
 
   async #open(handler: IdempotentHandler, delivery: DeliveryInProgress, eventId: string): Promise<OpenTransaction> {
     delivery.isOpening = true;
+    // A parked event's row must not come back when others have acted on its absence: later events of its key, and whoever asked for the replay.
+    delivery.durability = delivery.removal === undefined ? handler.settings.durability : 'commit';
     try {
       const transaction = await this.scope.open({
         owner: `consumer '${handler.consumer}', ${delivery.topic}[${delivery.partition}]@${delivery.offset}`,
         isolation: handler.settings.isolation,
+        durability: delivery.durability,
         claim: this.inbox.claim(
           delivery,
           { id: eventId, fingerprint: fingerprint(delivery.value) },

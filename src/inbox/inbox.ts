@@ -1,6 +1,7 @@
 import type { LimitedInsert } from '../transaction/limited-insert.js';
 import { claimsStatement, claimStatement, claimsValues, claimValues, releaseStatement, type Claim } from './claim.js';
 import { handledBeforeStatement } from './handled-before.js';
+import { handledEventsStatement } from './handled-events.js';
 
 type ClaimPlace = Pick<Claim, 'consumer' | 'topic' | 'partition' | 'offset'>;
 
@@ -42,6 +43,12 @@ export class Inbox {
   async handledBefore(consumers: readonly string[], topics: readonly string[]): Promise<ReadonlySet<string>> {
     const rows = await this.query(handledBeforeStatement(this.#place()), [consumers, topics]);
     return new Set((rows as { topic: string }[]).map(({ topic }) => topic));
+  }
+
+  /** Of these events, those that the consumer has handled: a row that is found is committed. One that another transaction is about to commit is missing. */
+  async handled(consumer: string, eventIds: readonly string[]): Promise<ReadonlySet<string>> {
+    const rows = await this.query(handledEventsStatement(this.#place()), [consumer, eventIds]);
+    return new Set((rows as { event_id: string }[]).map(({ event_id }) => event_id));
   }
 
   /** The claims of several events of one partition, in one statement. `timeoutMs`: the shortest of their handlers'. */

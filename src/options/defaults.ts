@@ -4,7 +4,7 @@ type Defaults = Omit<IdempotencyOptions, 'kafka' | 'classify' | 'schema' | 'dead
   Required<
     Pick<
       HandlerOptions,
-      'timeout' | 'retry' | 'holdKey' | 'redelivery' | 'decode' | 'isolation' | 'messagesPerTransaction'
+      'timeout' | 'retry' | 'holdKey' | 'redelivery' | 'decode' | 'isolation' | 'messagesPerTransaction' | 'durability'
     >
   > & {
     kafka: Pick<IdempotencyOptions['kafka'], 'subscribe' | 'postfixId' | 'producer' | 'offsetOutOfRange'> & {
@@ -25,6 +25,7 @@ export const DEFAULTS = {
   decode: 'json',
   isolation: 'READ COMMITTED',
   messagesPerTransaction: 1,
+  durability: 'commit',
   kafka: {
     consumer: { maxWaitTimeInMs: 100, rebalanceTimeout: 60000, sessionTimeout: 30000, heartbeatInterval: 3000 },
     producer: { compression: 'none' },

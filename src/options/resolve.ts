@@ -20,6 +20,7 @@ export interface ResolvedHandlerOptions {
   readonly decode: NonNullable<HandlerOptions['decode']>;
   readonly isolation: NonNullable<HandlerOptions['isolation']>;
   readonly messagesPerTransaction: number;
+  readonly durability: NonNullable<HandlerOptions['durability']>;
 }
 
 export interface ResolvedRetry {
@@ -146,7 +147,7 @@ function waitFaults(group: Waits, merged: HandlerDefaults, decorator: HandlerOpt
 }
 
 function handlerDefaults(): HandlerDefaults {
-  const { timeout, retry, holdKey, redelivery, decode, isolation, messagesPerTransaction } = DEFAULTS;
+  const { timeout, retry, holdKey, redelivery, decode, isolation, messagesPerTransaction, durability } = DEFAULTS;
   const { delay, maxDelay, ...rest } = retry;
   return {
     timeoutMs: millis(timeout),
@@ -163,11 +164,13 @@ function handlerDefaults(): HandlerDefaults {
     decode,
     isolation,
     messagesPerTransaction,
+    durability,
   };
 }
 
 function mergeHandlerOptions(base: HandlerDefaults, given: HandlerOptions): HandlerDefaults {
-  const { timeout, retry, classify, holdKey, redelivery, decode, isolation, messagesPerTransaction } = given;
+  const { timeout, retry, classify, holdKey, redelivery, decode, isolation, messagesPerTransaction, durability } =
+    given;
   return {
     timeoutMs: timeout === undefined ? base.timeoutMs : millis(timeout),
     retry: {
@@ -190,6 +193,7 @@ function mergeHandlerOptions(base: HandlerDefaults, given: HandlerOptions): Hand
     decode: (typeof decode === 'function' ? decode.bind(given) : decode) ?? base.decode,
     isolation: isolation ?? base.isolation,
     messagesPerTransaction: messagesPerTransaction ?? base.messagesPerTransaction,
+    durability: durability ?? base.durability,
   };
 }
 

@@ -43,6 +43,7 @@ class HandlerShape {
   decode?: unknown;
   @Option(rules.oneOf('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')) isolation?: unknown;
   @Option(rules.wholeUpTo(1, 1000)) messagesPerTransaction?: unknown;
+  @Option(rules.oneOf('commit', 'window')) durability?: unknown;
 }
 
 class KafkajsRetryShape {

@@ -1,5 +1,6 @@
 import { AsyncSlot } from './async-slot.js';
 import { IdempotencyError } from './errors.js';
+import type { Durability } from './handler-profile.js';
 import type { RowRemoval } from './parking.js';
 import type { RecordView } from './record.js';
 import type { SharedTransaction } from './shared-transaction.js';
@@ -46,6 +47,8 @@ export class DeliveryInProgress implements Delivery {
   removal: RowRemoval | undefined;
   /** Its transaction was opened: the database has answered. */
   hasTransaction = false;
+  /** Of the transaction it runs in; what runs in none of ours is nobody's to wait for. */
+  durability: Durability = 'commit';
   /** A request whose handler has ended: what is waited for is the acknowledgement of its reply. */
   isReplying = false;
   /** The handler itself has been called and has not ended. */

@@ -3,6 +3,9 @@ import type { Delivery } from './delivery.js';
 import type { RedeliverySettings } from './parking.js';
 import type { RecordView } from './record.js';
 
+/** When a COMMIT is acknowledged: on disk, or before that, to be followed by a barrier. */
+export type Durability = 'commit' | 'window';
+
 export type Isolation = 'READ COMMITTED' | 'REPEATABLE READ' | 'SERIALIZABLE';
 
 /** How a record's value becomes the handler's payload. */
@@ -20,6 +23,7 @@ export interface HandlerSettings {
   readonly redelivery: RedeliverySettings;
   /** So many records may share a transaction. */
   readonly messagesPerTransaction: number;
+  readonly durability: Durability;
 }
 
 /** One handler method of the application, under the name it deduplicates by. */

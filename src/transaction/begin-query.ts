@@ -17,7 +17,8 @@ export interface ClaimRequest {
 }
 
 interface OneSyncRequest {
-  readonly begin: string;
+  /** BEGIN and what is set for the transaction: statements without values or rows. */
+  readonly begin: readonly string[];
   readonly claim: { text: string; values: readonly unknown[]; name: string | undefined };
 }
 
@@ -27,7 +28,7 @@ interface OneSyncRequest {
  */
 export function beginWithClaim(
   client: PgClient,
-  begin: string,
+  begin: readonly string[],
   claim: ClaimRequest & { name: string | undefined },
 ): Promise<readonly Record<string, unknown>[]> {
   const OneSyncQuery = oneSyncQuery(client);
@@ -72,7 +73,7 @@ function deriveFrom(Query: PgQueryClass): OneSyncClass {
       // One write: a dozen small ones, corked or not, cost more than all the rest of a transaction in this process.
       connection.stream.write(
         Buffer.concat([
-          stepOf(connection, this.#request.begin),
+          ...this.#request.begin.map((text) => stepOf(connection, text)),
           ...claim,
           ...written(connection, (wire) => wire.sync()),
         ]),

@@ -1,13 +1,14 @@
 import type { DataSource, EntityManager, QueryRunner } from 'typeorm';
 import { IdempotencyError } from '../shared/errors.js';
 import type { EmitEvent } from '../shared/events.js';
-import type { Isolation } from '../shared/handler-profile.js';
+import type { Durability, Isolation } from '../shared/handler-profile.js';
 import { isOutageState, sqlState } from '../shared/sql-state.js';
 import { beginWithClaim, type ClaimRequest } from './begin-query.js';
 import { GatedConnection } from './gated-connection.js';
 import { runNested } from './nested-transaction.js';
 import { OwnRunner, type TransactionEvent } from './own-runner.js';
 import { send } from './pg-client.js';
+import type { ServerRun } from './server-run.js';
 import { isStalePlan, type StatementNames } from './statement-names.js';
 import { enter, entryOf, outside, type Joinable, type NestedRequest } from './transaction-context.js';
 import { sendCommit, sendRollback, type CommitOutcome } from './transaction-end.js';
@@ -29,6 +30,8 @@ export interface OpenRequest {
   readonly owner: string;
   /** Default: the level of the DataSource, else of the server. */
   readonly isolation?: Isolation | undefined;
+  /** `window`: COMMIT is acknowledged before it is on disk. Only with a claim. Default `commit`: as the session has it. */
+  readonly durability?: Durability | undefined;
   /** Made by the first statement, in the same round trip as BEGIN. */
   readonly claim?: ClaimRequest | undefined;
   /** Given the means to end the attempt by force while BEGIN and claim are not answered yet. */
@@ -75,6 +78,7 @@ export interface OpenTransaction {
   destroy(error: Error): void;
 }
 
+const WINDOW = 'SET LOCAL synchronous_commit = off';
 const ROLLBACK_PATIENCE_MS = 5000;
 const LOCK_NOT_AVAILABLE = '55P03';
 /** Errors of a claim after which the session is as good as before, once it has rolled back. */
@@ -83,6 +87,7 @@ const HARMLESS_IN_CLAIM = new Set([LOCK_NOT_AVAILABLE, '40001', '40P01']);
 interface Setting {
   readonly dataSource: DataSource;
   readonly names: StatementNames;
+  readonly server: ServerRun;
   readonly emit: EmitEvent;
 }
 
@@ -105,7 +110,7 @@ class Transaction implements OpenTransaction, Joinable {
   #isLost: boolean | undefined;
 
   constructor(
-    setting: Setting,
+    private readonly setting: Setting,
     private readonly request: OpenRequest,
     private readonly runner: OwnRunner,
   ) {
@@ -220,12 +225,17 @@ class Transaction implements OpenTransaction, Joinable {
 
   async #sendBegin(): Promise<void> {
     const { client } = this.runner;
-    const { claim, isolation } = this.request;
+    const { claim, isolation, durability } = this.request;
     const begin = isolation === undefined ? 'BEGIN' : `BEGIN ISOLATION LEVEL ${isolation}`;
     try {
+      const met = this.setting.server.meet(client);
+      if (met !== undefined) await met;
       if (claim === undefined) await send(client, begin);
-      else
-        this.claimed = await beginWithClaim(client, begin, { ...claim, name: this.names.nameOf(client, claim.text) });
+      else {
+        const name = this.names.nameOf(client, claim.text);
+        const steps = durability === 'window' ? [begin, WINDOW] : [begin];
+        this.claimed = await beginWithClaim(client, steps, { ...claim, name });
+      }
     } catch (error) {
       const state = sqlState(error);
       if (claim !== undefined && state === LOCK_NOT_AVAILABLE) throw claimBusy(this.owner, claim.lockTimeoutMs, error);

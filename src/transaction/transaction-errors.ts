@@ -111,3 +111,11 @@ function named(error: unknown): string {
   if (state !== undefined) return `error ${state}`;
   return error instanceof Error ? `error '${error.message}'` : 'error';
 }
+
+export function serverRestarted(): IdempotencyError {
+  return new IdempotencyError(
+    'DATABASE_UNAVAILABLE',
+    'The database crashed or was started again, so transactions that were not on disk may be gone; their records are delivered again',
+    { retryable: true },
+  );
+}

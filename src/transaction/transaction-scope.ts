@@ -4,13 +4,14 @@ import { joinDataSource, leaveDataSource } from './data-source-join.js';
 import { JoinedTransaction } from './joined-transaction.js';
 import { openTransaction, type Isolation, type OpenRequest, type OpenTransaction } from './open-transaction.js';
 import { ownerOf } from './own-runner.js';
+import { ASK_RUN, SERVER_RUN, ServerRun } from './server-run.js';
 import { StatementNames } from './statement-names.js';
 import { current, enter, outside } from './transaction-context.js';
-import { nestedIsolation } from './transaction-errors.js';
+import { nestedIsolation, serverRestarted } from './transaction-errors.js';
 
 const OWNER = 'TransactionScope.run()';
 // set_config holds until this statement's own commit has been written. The message makes it a writing one: an empty transaction flushes nothing.
-const BARRIER = `SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'nestjs-kafka-idempotency', '')`;
+const BARRIER = `SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'nestjs-kafka-idempotency', ''), ${SERVER_RUN} AS run`;
 
 export interface TransactionScopeOptions {
   /** Name prepared statements from their text, at most 200 per connection. Behind a pooler that cannot keep them: false. */
@@ -31,6 +32,7 @@ export class TransactionScope {
   #found: DataSource | undefined;
   readonly #emit: EmitEvent;
   readonly #names: StatementNames;
+  readonly #server = new ServerRun();
 
   /** A function instead of the DataSource is asked at the first use, for whoever makes the scope before it. */
   constructor(dataSource: DataSource | (() => DataSource), options: TransactionScopeOptions) {
@@ -108,14 +110,29 @@ export class TransactionScope {
 
   /** @internal Begins a transaction, with a claim if one is asked for. Throws `CLAIM_BUSY`, `DATABASE_UNAVAILABLE`, or the driver's error. */
   open(request: OpenRequest): Promise<OpenTransaction> {
-    return openTransaction({ dataSource: this.#dataSource, names: this.#names, emit: this.#emit }, request);
+    return openTransaction(
+      { dataSource: this.#dataSource, names: this.#names, server: this.#server, emit: this.#emit },
+      request,
+    );
   }
 
   /**
    * @internal A writing commit that waits for the disk: when it resolves, everything that was acknowledged before it was called is durable, also
-   * transactions committed with `synchronous_commit = off` and rows that other sessions left so.
+   * transactions committed with `synchronous_commit = off` and rows that other sessions left so. Rejects also if the server has crashed since it was last
+   * looked at: what was acknowledged in between may be gone, and whoever watches it has been told.
    */
   async barrier(): Promise<void> {
-    await outside(this.#dataSource, () => this.#dataSource.query(BARRIER));
+    if (this.#server.told(await this.#ask(BARRIER)) === 'another') throw serverRestarted();
+  }
+
+  /** @internal To be awaited before the first transaction. `restarted`: called when the server is seen in another run than before, after a crash or a new start. */
+  async watchServer(restarted: () => void): Promise<void> {
+    this.#server.watch(restarted);
+    this.#server.told(await this.#ask(ASK_RUN));
+  }
+
+  async #ask(sql: string): Promise<string> {
+    const [row] = await outside(this.#dataSource, () => this.#dataSource.query<{ run: string }[]>(sql));
+    return row!.run;
   }
 }

@@ -13,9 +13,16 @@ import {
 import { TypeOrmModule, type TypeOrmModuleOptions } from '@nestjs/typeorm';
 import { Kafka, logLevel, type EachBatchPayload } from 'kafkajs';
 import { DataSource } from 'typeorm';
-import { Idempotent, IdempotencyModule, IdempotentKafkaServer } from 'nestjs-kafka-idempotency';
+import {
+  Idempotent,
+  IdempotencyEvents,
+  IdempotencyModule,
+  IdempotentKafkaServer,
+  type IdempotencyEvent,
+  type IdempotencyOptions,
+} from 'nestjs-kafka-idempotency';
 import { until } from 'nestjs-kafka-idempotency/testing';
-import type { Stopwatch } from './stopwatch.js';
+import { Stopwatch } from './stopwatch.js';
 import { EFFECT, HAND_CLAIM, PARTITIONS, POOL, type BenchEvent, type ContenderSetup } from './workload.js';
 
 /** Starts consuming; the answer stops it again, offsets committed. */
@@ -125,24 +132,54 @@ function nestStock(partitionsConsumedConcurrently: number): Contender {
   };
 }
 
-/** This package with every option at its default. */
-const oursDefault: Contender = async (setup, watch) => {
+/** This package with these options; those not given are at their defaults. */
+const ours =
+  (options: Partial<IdempotencyOptions> = {}): Contender =>
+  async (setup, watch) => {
+    @Controller()
+    class Handlers {
+      constructor(@Inject(DataSource) private readonly dataSource: DataSource) {}
+
+      @EventPattern<string>(setup.topic)
+      @Idempotent({ consumer: 'bench' })
+      async handle(@Payload() event: BenchEvent) {
+        await this.dataSource.query(EFFECT, [event.id]);
+        watch.handled();
+      }
+    }
+    const app = await oursWith(setup, Handlers, options);
+    return () => app.close();
+  };
+
+/** The backlog is handled, the group set back to its beginning, and what is timed is how the duplicates are skipped. */
+const oursReplay: Contender = async (setup, watch) => {
+  const before = new Stopwatch(setup.events);
+  const stop = await ours({ messagesPerTransaction: 200 })(setup, before);
+  await before.finished;
+  await stop();
+  await setBack(setup);
   @Controller()
   class Handlers {
-    constructor(@Inject(DataSource) private readonly dataSource: DataSource) {}
-
     @EventPattern<string>(setup.topic)
     @Idempotent({ consumer: 'bench' })
-    async handle(@Payload() event: BenchEvent) {
-      await this.dataSource.query(EFFECT, [event.id]);
-      watch.handled();
+    handle() {
+      throw new Error('this event was handled before');
     }
   }
-  const app = await oursWith(setup, Handlers);
+  const app = await oursWith(setup, Handlers, {}, (event) => {
+    if (event.name === 'duplicate') watch.handled();
+  });
   return () => app.close();
 };
 
-/** The same while the first partition fails from its first record on; what is timed are the other five. */
+async function setBack({ group: groupId, brokers, topic }: ContenderSetup): Promise<void> {
+  const admin = new Kafka({ clientId: groupId, brokers: [...brokers], logLevel: logLevel.ERROR }).admin();
+  await admin.connect();
+  await admin.resetOffsets({ groupId, topic, earliest: true });
+  await admin.disconnect();
+}
+
+/** The default while the first partition fails from its first record on; what is timed are the other five. */
 const oursFailing: Contender = async (setup, watch) => {
   let isMended = false;
   let mendedEvents = 0;
@@ -167,11 +204,17 @@ const oursFailing: Contender = async (setup, watch) => {
   };
 };
 
-async function oursWith(setup: ContenderSetup, controller: Type): Promise<INestMicroservice> {
+async function oursWith(
+  setup: ContenderSetup,
+  controller: Type,
+  options: Partial<IdempotencyOptions> = {},
+  hear: (event: IdempotencyEvent) => void = () => {},
+): Promise<INestMicroservice> {
   @Module({
     imports: [
       TypeOrmModule.forRoot(dataSourceOptions(setup)),
       IdempotencyModule.forRoot({
+        ...options,
         kafka: {
           client: { clientId: setup.group, brokers: [...setup.brokers], logLevel: logLevel.ERROR },
           consumer: { groupId: setup.group },
@@ -187,6 +230,7 @@ async function oursWith(setup: ContenderSetup, controller: Type): Promise<INestM
     useFactory: (strategy: IdempotentKafkaServer) => ({ strategy }),
     logger: ['error', 'warn'],
   } as AsyncMicroserviceOptions & object);
+  app.get(IdempotencyEvents).events$.subscribe(hear);
   await app.listen();
   return app;
 }
@@ -196,7 +240,9 @@ export const CONTENDERS: Record<string, Contender> = {
   'nest-stock': nestStock(1),
   'nest-stock-6': nestStock(PARTITIONS),
   'hand-message': handMessage,
-  'ours-default': oursDefault,
+  'ours-default': ours(),
+  'ours-window': ours({ durability: 'window' }),
+  'ours-replay': oursReplay,
   'ours-failing': oursFailing,
 };
 
@@ -206,8 +252,13 @@ export const AGAINST: Record<string, string | null> = {
   'nest-stock-6': 'nest-stock',
   'hand-message': 'nest-stock-6',
   'ours-default': 'hand-message',
+  'ours-window': 'ours-default',
+  'ours-replay': 'ours-default',
   'ours-failing': 'ours-default',
 };
+
+/** Rows that are done too soon to be timed well get so many times the events. */
+export const TIMES_EVENTS: Record<string, number> = { 'ours-replay': 4 };
 
 /** How many events of a run are timed. */
 export function timedEvents({ id, events, inFirst }: ContenderSetup): number {

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
 import { World } from '../e2e/kit/world.js';
 import type { Services } from '../services/services.js';
-import { timedEvents } from './contenders.js';
+import { timedEvents, TIMES_EVENTS } from './contenders.js';
 import { eventOf, KEYS, PARTITIONS, type ContenderResult, type ContenderSetup } from './workload.js';
 
 const LONGEST_RUN_MS = 240_000;
@@ -15,7 +15,8 @@ export interface Run {
 }
 
 /** One run of one contender on a backlog of its own. Throws if the ledger is wrong afterwards: such a figure is none. */
-export async function runContender(id: string, events: number, services: Services): Promise<Run> {
+export async function runContender(id: string, given: number, services: Services): Promise<Run> {
+  const events = given * (TIMES_EVENTS[id] ?? 1);
   const world = await World.create({ brokers: services.brokers, databaseUrl: services.databaseUrl });
   try {
     const topic = await world.topic(PARTITIONS);

@@ -20,6 +20,8 @@ export interface WorkerPlan {
   /** Keys at work at once. */
   readonly keys?: number;
   readonly messagesPerTransaction?: number;
+  readonly durability?: 'commit' | 'window';
+  readonly commitIntervalMs?: number;
   /** How long the handler lives on after it has written. */
   readonly handlerMs?: number;
   /** Events whose handler keeps the event loop busy for so long, when it has written. */
@@ -74,6 +76,8 @@ async function run(plan: WorkerPlan): Promise<void> {
     options: {
       claimTimeout: 300,
       ...(plan.messagesPerTransaction !== undefined && { messagesPerTransaction: plan.messagesPerTransaction }),
+      ...(plan.durability !== undefined && { durability: plan.durability }),
+      ...(plan.commitIntervalMs !== undefined && { commitInterval: plan.commitIntervalMs }),
       ...(plan.keys !== undefined && { concurrency: { keys: plan.keys } }),
       retry: { attempts: Infinity, delay: plan.retryDelayMs ?? 50, maxDelay: 60_000, factor: 1, jitter: 'none' },
       kafka: { consumer: { groupId: plan.place.group, sessionTimeout: 1500, heartbeatInterval: 300 } },

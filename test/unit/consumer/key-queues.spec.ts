@@ -38,11 +38,12 @@ test('what is put back stands in front of its key and before what came later', (
   expect([waiting.size, waiting.begun]).toEqual([3, 2]);
 });
 
-/** One step: a new record of that key, or for what is at work (chosen by number) an end or an interruption, or one that begins. */
+/** One step: a new record of that key, or for what is at work (chosen by number) an end or an interruption, or one that begins; or some of those that wait are done unbegun. */
 const step = fc.oneof(
   fc.record({ does: fc.constant('push' as const), key: fc.nat(4) }),
   fc.record({ does: fc.constant('begin' as const) }),
   fc.record({ does: fc.constantFrom('end' as const, 'putBack' as const), which: fc.nat() }),
+  fc.record({ does: fc.constant('drop' as const), count: fc.nat(6), from: fc.bigInt(0n, 40n), which: fc.nat(63) }),
 );
 
 test('whatever comes and ends when: never two of a key at once, each key in order, and what may begin does, the oldest first', () => {
@@ -64,14 +65,22 @@ test('whatever comes and ends when: never two of a key at once, each key in orde
           seen.push(waiting.begin());
           expected.push(next);
           if (next !== undefined) begun.push(...model.splice(model.indexOf(next), 1));
+        } else if (does.does === 'drop') {
+          const found = waiting.waiting(does.count, does.from);
+          seen.push(found);
+          expected.push(model.filter((item) => item.offset > does.from).slice(0, does.count));
+          const dropped = found.filter((_, at) => (does.which >> at) % 2 === 1);
+          waiting.drop(dropped);
+          for (const item of dropped) model.splice(model.indexOf(item), 1);
         } else if (begun.length > 0) {
           const [item] = begun.splice(does.which % begun.length, 1);
           waiting[does.does](item!);
           if (does.does === 'putBack') model.unshift(item!);
           model.sort((a, b) => (a.offset < b.offset ? -1 : 1));
         }
-        seen.push(waiting.size, waiting.begun);
-        expected.push(model.length + begun.length, begun.length);
+        seen.push(waiting.size, waiting.begun, waiting.first);
+        const first = model.find(({ key }) => !begun.some((other) => other.key === key));
+        expected.push(model.length + begun.length, begun.length, first);
       }
       expect(seen).toEqual(expected);
     }),

@@ -2,8 +2,9 @@ import { expect, test } from 'vitest';
 import fc from 'fast-check';
 import { OffsetLedger } from '#src/consumer/offset-ledger.js';
 
-const HANDLED = { duplicate: false };
-const DUPLICATE = { duplicate: true };
+const HANDLED = { durable: true };
+/** A skipped duplicate, or `durability: 'window'`. */
+const UNSURE = { durable: false };
 
 function ledgerOf(...offsets: bigint[]): OffsetLedger {
   const ledger = new OffsetLedger(offsets[0] ?? 0n, undefined);
@@ -67,23 +68,72 @@ test('offsets without a record are covered once everything before them is finish
   expect(ledger.committable).toBe(10n);
 });
 
-test('a skipped duplicate is committed only behind a barrier that began after it', () => {
+test('what may not be on disk yet is committed only behind a barrier that began after it', () => {
   const ledger = ledgerOf(0n, 1n, 2n);
   ledger.settle(0n, HANDLED);
-  ledger.settle(1n, DUPLICATE);
+  ledger.settle(1n, UNSURE);
   expect(ledger).toMatchObject({ committable: 2n, secured: 1n, needsBarrier: true });
   ledger.beginBarrier();
-  ledger.settle(2n, DUPLICATE); // too late for the barrier that is under way
+  ledger.settle(2n, UNSURE); // too late for the barrier that is under way
   expect(ledger.secured).toBe(1n);
   ledger.endBarrier();
   expect(ledger).toMatchObject({ committable: 3n, secured: 2n, needsBarrier: true });
 });
 
+test('while anything settled may not be on disk the ledger says so, in whatever order records end', () => {
+  const ledger = ledgerOf(0n, 1n, 2n);
+  ledger.settle(2n, UNSURE); // nothing may be committed yet, so no barrier is needed yet
+  expect(ledger).toMatchObject({ isDurable: false, needsBarrier: false });
+  ledger.settle(0n, HANDLED);
+  ledger.settle(1n, HANDLED);
+  expect(ledger).toMatchObject({ secured: 2n, needsBarrier: true });
+  ledger.beginBarrier();
+  expect(ledger).toMatchObject({ isDurable: false, secured: 2n });
+  ledger.endBarrier();
+  expect(ledger).toMatchObject({ isDurable: true, secured: 3n, needsBarrier: false });
+});
+
+test('whatever settles and whatever barriers do, secured covers nothing that no finished barrier began behind', () => {
+  const step = fc.oneof(
+    fc.record({ settle: fc.nat(), durable: fc.boolean() }),
+    fc.constantFrom('begin' as const, 'end' as const, 'fail' as const),
+  );
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
+      const offsets = Array.from({ length: 20 }, (_, at) => BigInt(at));
+      const ledger = ledgerOf(...offsets);
+      const unfinished = [...offsets];
+      const unsure = new Set<bigint>();
+      let underWay: bigint[] | undefined;
+      for (const one of steps) {
+        if (typeof one === 'object') {
+          const [offset] = unfinished.splice(one.settle % Math.max(1, unfinished.length), 1);
+          if (offset === undefined) continue;
+          ledger.settle(offset, one);
+          if (!one.durable) unsure.add(offset);
+        } else if (one === 'begin') {
+          if (underWay !== undefined) continue;
+          underWay = [...unsure];
+          ledger.beginBarrier();
+        } else if (underWay !== undefined) {
+          if (one === 'end') for (const offset of underWay) unsure.delete(offset);
+          underWay = undefined;
+          if (one === 'end') ledger.endBarrier();
+          else ledger.failBarrier();
+        }
+        expect([...unsure].every((offset) => offset >= ledger.secured)).toBe(true);
+        expect(ledger.secured <= ledger.committable).toBe(true);
+        expect(ledger.isDurable).toBe(unsure.size === 0);
+      }
+    }),
+  );
+});
+
 test('a barrier that failed secures nothing', () => {
   const ledger = ledgerOf(0n, 1n);
-  ledger.settle(0n, DUPLICATE);
+  ledger.settle(0n, UNSURE);
   ledger.beginBarrier();
-  ledger.settle(1n, DUPLICATE);
+  ledger.settle(1n, UNSURE);
   ledger.failBarrier();
   expect(ledger).toMatchObject({ secured: 0n, needsBarrier: true });
 });

@@ -116,6 +116,7 @@ describe('one wrong option gives one line with its path, the value got and the r
     ['concurrency.transactions', 1.5, '1.5', /whole number from 1/],
     ['messagesPerTransaction', 0, '0', /whole number from 1 to 1000/],
     ['messagesPerTransaction', 1001, '1001', /whole number from 1 to 1000/],
+    ['durability', 'off', "'off'", /'commit', 'window'/],
     ['concurrency.keys', 0, '0', /whole number from 1 to 1000/],
     ['concurrency.keys', 1001, '1001', /whole number from 1 to 1000/],
     ['buffer.records', 0, '0', /whole number from 1/],
@@ -154,7 +155,7 @@ describe('what is known and refused names its own way out', () => {
     ['kafka.codecs.gzip', /built in/],
     ['redelivery.attempts', /redelivery\.rounds/],
     ['redelivery.jitter', /Leave it out/],
-    ...['durability', 'reusedId', 'outbox', 'retention', 'concurrency.interleave'].map((path): [string, RegExp] => [
+    ...['reusedId', 'outbox', 'retention', 'concurrency.interleave'].map((path): [string, RegExp] => [
       path,
       /comes with a later one/,
     ]),

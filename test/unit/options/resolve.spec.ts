@@ -19,6 +19,7 @@ describe('resolveOptions', () => {
       decode: 'json',
       isolation: 'READ COMMITTED',
       messagesPerTransaction: 1,
+      durability: 'commit',
       holdKey: false,
       redelivery: { rounds: undefined, delayMs: 60_000, factor: 6, maxDelayMs: 21_600_000, jitter: 'none' },
       kafka: {
@@ -185,6 +186,7 @@ describe('resolveHandlerOptions', () => {
       decode: 'json',
       isolation: 'READ COMMITTED',
       messagesPerTransaction: 1,
+      durability: 'commit',
       holdKey: false,
       redelivery: { rounds: 0, delayMs: 60_000, factor: 6, maxDelayMs: 21_600_000, jitter: 'none' },
     });
