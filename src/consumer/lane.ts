@@ -109,6 +109,10 @@ export class Lane implements StrandLane {
     return this.#records.size === 0;
   }
 
+  get mayGrow(): boolean {
+    return !this.full && this.#obstacle === undefined && this.#alone === 0;
+  }
+
   /** Aborts when what is at hand shall not be tried again here: the lane died or the consumer drains. */
   get interrupted(): AbortSignal {
     return this.#interrupt.signal;

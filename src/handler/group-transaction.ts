@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { backoffMs, type Backoff } from '../shared/backoff.js';
 import type { Claim } from '../inbox/claim.js';
 import type { Inbox } from '../inbox/inbox.js';
+import type { BatchDelivery } from '../shared/batch-delivery.js';
 import type { DeliveryInProgress } from '../shared/delivery.js';
 import { IdempotencyError } from '../shared/errors.js';
 import { placeOf, type EmitEvent } from '../shared/events.js';
@@ -11,6 +12,7 @@ import type { TransactionScope } from '../transaction/transaction-scope.js';
 import type { HandlerCatalogue } from './handler-catalogue.js';
 import { eventIdOf } from './identity/event-id.js';
 import { fingerprint } from './identity/fingerprint.js';
+import { reportOf } from './report-of.js';
 
 export interface GroupTransactionParts {
   readonly handlers: HandlerCatalogue;
@@ -52,15 +54,26 @@ export class GroupTransaction implements SharedTransaction {
   /** For a delivery whose handler is to run: the transaction, or undefined if its event is a duplicate. The first that comes opens it. */
   async enter(delivery: DeliveryInProgress): Promise<OpenTransaction | undefined> {
     const transaction = await (this.#opening ??= this.#open(delivery));
-    if (!this.#claimed.has(delivery)) return undefined;
-    this.#entered.add(delivery);
+    if (!delivery.members.some((one) => this.#claimed.has(one))) return undefined;
+    for (const one of delivery.members) this.#entered.add(one);
     return transaction;
+  }
+
+  async claim(batch: BatchDelivery): Promise<readonly DeliveryInProgress[]> {
+    try {
+      const transaction = await (this.#opening ??= this.#open(batch));
+      batch.onKill((error) => transaction.destroy(error)); // by what stands in front of the handler, too
+      return batch.all.slice(0, this.#size).filter((delivery) => this.#claimed.has(delivery));
+    } catch (error) {
+      batch.report(reportOf(error, this.#transaction));
+      throw error;
+    }
   }
 
   /** Its handler has settled. Throws what was wrong with that. */
   async ran(delivery: DeliveryInProgress): Promise<void> {
     await this.#transaction?.endPiece(this.parts.constraintCheck);
-    this.#toRun.delete(delivery);
+    for (const one of delivery.members) this.#toRun.delete(one);
   }
 
   async commit(): Promise<SharedEnd> {

@@ -4,7 +4,10 @@ import type { RowRemoval } from './parking.js';
 import type { RecordView } from './record.js';
 import type { SharedTransaction } from './shared-transaction.js';
 
-/** One attempt to get a record handled: one per record, handler and attempt. Read it in a handler with {@link currentDelivery}. */
+/**
+ * One attempt to get a record handled: one per record, handler and attempt. Read it in a handler with {@link currentDelivery}; in a batch handler that is the delivery of the first
+ * event of the array, and {@link BatchContext.getDeliveries} has those of all.
+ */
 export interface Delivery extends RecordView {
   /** The stable name under which the handler deduplicates. */
   readonly consumer: string;
@@ -60,7 +63,7 @@ export class DeliveryInProgress implements Delivery {
   /** Made when a handler asks for the signal: most never do. */
   #abort: AbortController | undefined;
   #abortReason: IdempotencyError | undefined;
-  readonly #record: RecordView;
+  #record: RecordView;
 
   constructor(
     record: RecordView,
@@ -68,6 +71,11 @@ export class DeliveryInProgress implements Delivery {
     readonly attempt: number,
   ) {
     this.#record = record;
+  }
+
+  /** The deliveries whose handler is called with this one: itself, and those of each record where that is a batch. */
+  get members(): readonly DeliveryInProgress[] {
+    return [this];
   }
 
   get topic(): string {
@@ -106,6 +114,11 @@ export class DeliveryInProgress implements Delivery {
   }
   get killed(): IdempotencyError | undefined {
     return this.#killed;
+  }
+
+  /** What it says of its record is of this one from now on. */
+  protected standFor(record: RecordView): void {
+    this.#record = record;
   }
 
   report(report: DeliveryReport): void {
