@@ -3,7 +3,7 @@ import { isObservable, lastValueFrom, toArray } from 'rxjs';
 import type { BatchDelivery } from '../shared/batch-delivery.js';
 import { runInDelivery, type DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
 import { BatchItemError, IdempotencyError } from '../shared/errors.js';
-import { placeOf, type EmitEvent } from '../shared/events.js';
+import { eventAt, placeOf, type EmitEvent } from '../shared/events.js';
 import type { RecordView } from '../shared/record.js';
 import type { ConsumedRecord } from './consumed-record.js';
 import type { RegisteredHandler } from './handler-table.js';
@@ -97,7 +97,7 @@ export class DeliveryAttempts {
         else end(report());
       };
       this.#running.set(on, { delivery, kill, timeoutMs, timeoutAt });
-      for (const one of delivery.members) this.parts.emit({ name: 'received', ...placeOf(one) });
+      for (const one of delivery.members) this.parts.emit(eventAt('received', one));
       call().then(
         () => settled(() => this.#reportOf(handler, delivery)),
         (error: unknown) => settled(() => delivery.reported ?? failed(delivery.killed ?? error, delivery)),

@@ -5,7 +5,7 @@ import type { Inbox } from '../inbox/inbox.js';
 import type { BatchDelivery } from '../shared/batch-delivery.js';
 import type { DeliveryInProgress } from '../shared/delivery.js';
 import { IdempotencyError } from '../shared/errors.js';
-import { placeOf, type EmitEvent } from '../shared/events.js';
+import { eventAt, placeOf, type EmitEvent } from '../shared/events.js';
 import type { SharedEnd, SharedTransaction } from '../shared/shared-transaction.js';
 import type { OpenTransaction } from '../transaction/open-transaction.js';
 import type { TransactionScope } from '../transaction/transaction-scope.js';
@@ -92,10 +92,9 @@ export class GroupTransaction implements SharedTransaction {
       for (const delivery of this.#claimed) this.parts.emit({ name: 'unknown', error, ...placeOf(delivery) });
       return { kind: 'unknown', error };
     }
-    for (const delivery of this.#members()) {
-      const name = this.#claimed.has(delivery) ? 'processed' : 'duplicate';
-      this.parts.emit({ name, ...placeOf(delivery) });
-    }
+    this.#forEach((delivery) => {
+      this.parts.emit(eventAt(this.#claimed.has(delivery) ? 'processed' : 'duplicate', delivery));
+    });
     return { kind: 'committed' };
   }
 
@@ -157,7 +156,7 @@ export class GroupTransaction implements SharedTransaction {
     const claims: Claim[] = [];
     for (const [at, ofRecord] of this.deliveries.entries()) {
       try {
-        claims.push(...ofRecord.map((delivery) => this.#claim(delivery)));
+        claims.push(...ofRecord.map((delivery) => this.#claim(delivery))); // all of a record, or none
       } catch (error) {
         if (at === 0) throw error;
         this.#size = at;
@@ -173,18 +172,18 @@ export class GroupTransaction implements SharedTransaction {
   }
 
   #note([answer]: readonly Record<string, unknown>[]): void {
-    const won = new Set<string>();
-    for (const [consumer, offset] of (answer?.['inserted'] ?? []) as [string, string][])
-      won.add(`${offset} ${consumer}`);
-    for (const delivery of this.#members()) {
-      if (!won.has(`${delivery.offset} ${delivery.consumer}`)) continue;
+    const won = new Map<string, Set<string>>(this.deliveries[0]!.map(({ consumer }) => [consumer, new Set()]));
+    for (const [consumer, offset] of (answer?.['inserted'] ?? []) as [string, string][]) won.get(consumer)?.add(offset);
+    this.#forEach((delivery) => {
+      if (won.get(delivery.consumer)?.has(delivery.offset) !== true) return;
       this.#claimed.add(delivery);
       this.#toRun.add(delivery);
-    }
+    });
   }
 
-  #members(): DeliveryInProgress[] {
-    return this.deliveries.slice(0, this.#size).flat();
+  /** Those of the records that are in it. */
+  #forEach(use: (delivery: DeliveryInProgress) => void): void {
+    for (let at = 0; at < this.#size; at += 1) this.deliveries[at]!.forEach(use);
   }
 
   #shortestTimeoutMs(): number {
@@ -204,8 +203,8 @@ export class GroupTransaction implements SharedTransaction {
   }
 }
 
-function claimOf({ consumer, topic, partition, offset, eventId, value }: DeliveryInProgress): Claim {
-  return { consumer, topic, partition, offset, eventId: eventId!, fingerprint: fingerprint(value) }; // the id was set when it was claimed
+function claimOf({ consumer, topic, partition, offset, eventId, rawValue }: DeliveryInProgress): Claim {
+  return { consumer, topic, partition, offset, eventId: eventId!, fingerprint: fingerprint(rawValue) }; // the id was set when it was claimed
 }
 
 function notRun(count: number): IdempotencyError {

@@ -3,7 +3,7 @@ import { from, type Observable } from 'rxjs';
 import { Inbox } from '../inbox/inbox.js';
 import { deliveryInProgress, type DeliveryInProgress } from '../shared/delivery.js';
 import { IdempotencyError } from '../shared/errors.js';
-import { placeOf, type EmitEvent } from '../shared/events.js';
+import { eventAt, placeOf, type EmitEvent } from '../shared/events.js';
 import type { RowRemoval } from '../shared/parking.js';
 import { EMIT_EVENT } from '../shared/tokens.js';
 import type { OpenTransaction } from '../transaction/open-transaction.js';
@@ -100,7 +100,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
   }
 
   #tell(name: 'claimed' | 'handled', { members }: DeliveryInProgress): void {
-    for (const one of members) this.emit({ name, ...placeOf(one) });
+    for (const one of members) this.emit(eventAt(name, one));
   }
 
   async #open(handler: IdempotentHandler, delivery: DeliveryInProgress, eventId: string): Promise<OpenTransaction> {
@@ -111,7 +111,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
         isolation: handler.settings.isolation,
         claim: this.inbox.claim(
           delivery,
-          { id: eventId, fingerprint: fingerprint(delivery.value) },
+          { id: eventId, fingerprint: fingerprint(delivery.rawValue) },
           handler.settings.timeoutMs,
         ),
         onBegin: (begun) => delivery.onKill((error) => begun.destroy(error)),

@@ -1,7 +1,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { IdempotencyError } from './errors.js';
 import type { RowRemoval } from './parking.js';
-import type { RecordView } from './record.js';
+import type { RecordView, SourceRecord } from './record.js';
 import type { SharedTransaction } from './shared-transaction.js';
 
 /**
@@ -39,7 +39,7 @@ export type DeliveryReport =
  * - the interceptor says the event id, reports the outcome once, and registers what has to be done when the delivery is killed;
  * - whoever reports first decides: a late report of an abandoned handler changes nothing.
  */
-export class DeliveryInProgress implements Delivery {
+export class DeliveryInProgress implements Delivery, SourceRecord {
   eventId: string | undefined;
   /** Set by the interceptor that takes the delivery, so that one bound twice acts once. */
   taken = false;
@@ -63,10 +63,10 @@ export class DeliveryInProgress implements Delivery {
   /** Made when a handler asks for the signal: most never do. */
   #abort: AbortController | undefined;
   #abortReason: IdempotencyError | undefined;
-  #record: RecordView;
+  #record: SourceRecord;
 
   constructor(
-    record: RecordView,
+    record: SourceRecord,
     readonly consumer: string,
     readonly attempt: number,
   ) {
@@ -99,6 +99,10 @@ export class DeliveryInProgress implements Delivery {
   get headers(): ReadonlyMap<string, readonly Buffer[]> {
     return this.#record.headers;
   }
+  /** Only to be read: see {@link SourceRecord}. */
+  get rawValue(): Buffer | null {
+    return this.#record.rawValue;
+  }
   decoded(): unknown {
     return this.#record.decoded();
   }
@@ -117,7 +121,7 @@ export class DeliveryInProgress implements Delivery {
   }
 
   /** What it says of its record is of this one from now on. */
-  protected standFor(record: RecordView): void {
+  protected standFor(record: SourceRecord): void {
     this.#record = record;
   }
 

@@ -15,12 +15,16 @@ export interface EventPlace {
 
 type Partitions = readonly { readonly topic: string; readonly partition: number; readonly offset: string }[];
 
+type PlaceEvent = {
+  readonly name: 'received' | 'claimed' | 'handled' | 'processed' | 'duplicate' | 'stale';
+} & EventPlace;
+
 /**
  * Everything this package tells about its work. `handled`: the handler has settled and COMMIT is not sent yet; `processed`: COMMIT was acknowledged;
  * `committing` and `committed`: offsets sent and acknowledged.
  */
 export type IdempotencyEvent =
-  | ({ readonly name: 'received' | 'claimed' | 'handled' | 'processed' | 'duplicate' | 'stale' } & EventPlace)
+  | PlaceEvent
   | ({ readonly name: 'failed' | 'busy' | 'unknown'; readonly error: unknown } & EventPlace)
   | ({ readonly name: 'retried'; readonly error: unknown; readonly delayMs: number } & EventPlace)
   | ({
@@ -52,6 +56,12 @@ export type IdempotencyEvent =
 export function placeOf(delivery: EventPlace): EventPlace {
   const { topic, partition, offset, consumer, eventId, attempt } = delivery;
   return { topic, partition, offset, consumer, eventId, attempt };
+}
+
+/** An event that tells no more than its place. */
+export function eventAt(name: PlaceEvent['name'], delivery: EventPlace): PlaceEvent {
+  const { topic, partition, offset, consumer, eventId, attempt } = delivery;
+  return { name, topic, partition, offset, consumer, eventId, attempt };
 }
 
 export type EventName = IdempotencyEvent['name'];
