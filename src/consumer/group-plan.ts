@@ -15,11 +15,6 @@ export class GroupPlan {
     return this.#parts[0] ?? this.most;
   }
 
-  /** Something failed, and what was tried with it is not final yet. */
-  get isDividing(): boolean {
-    return this.#parts.length > 0;
-  }
-
   /** So many from the first on are final. */
   done(count: number): void {
     const [first] = this.#parts;

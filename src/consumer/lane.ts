@@ -110,7 +110,7 @@ export class Lane implements StrandLane {
   }
 
   get mayGrow(): boolean {
-    return !this.full && this.#obstacle === undefined && this.#alone === 0;
+    return !this.full && this.#alone === 0;
   }
 
   /** Aborts when what is at hand shall not be tried again here: the lane died or the consumer drains. */

@@ -134,7 +134,7 @@ export class Strand implements GroupWork {
   /** What goes together with this record. Where a batch is wanted and is not full, that waits a while for more. */
   async #gathered(record: ConsumedRecord, plan: GroupPlan): Promise<readonly ConsumedRecord[]> {
     const { lane } = this;
-    const until = performance.now() + (plan.isDividing ? 0 : this.#maxWaitMs);
+    const until = performance.now() + this.#maxWaitMs;
     for (;;) {
       const records = lane.together(record, plan.next);
       const restMs = until - performance.now();

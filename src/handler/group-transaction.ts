@@ -61,8 +61,7 @@ export class GroupTransaction implements SharedTransaction {
 
   async claim(batch: BatchDelivery): Promise<readonly DeliveryInProgress[]> {
     try {
-      const transaction = await (this.#opening ??= this.#open(batch));
-      batch.onKill((error) => transaction.destroy(error)); // by what stands in front of the handler, too
+      await (this.#opening ??= this.#open(batch));
       return batch.all.slice(0, this.#size).filter((delivery) => this.#claimed.has(delivery));
     } catch (error) {
       batch.report(reportOf(error, this.#transaction));

@@ -15,16 +15,12 @@ export interface EventPlace {
 
 type Partitions = readonly { readonly topic: string; readonly partition: number; readonly offset: string }[];
 
-type PlaceEvent = {
-  readonly name: 'received' | 'claimed' | 'handled' | 'processed' | 'duplicate' | 'stale';
-} & EventPlace;
-
 /**
  * Everything this package tells about its work. `handled`: the handler has settled and COMMIT is not sent yet; `processed`: COMMIT was acknowledged;
  * `committing` and `committed`: offsets sent and acknowledged.
  */
 export type IdempotencyEvent =
-  | PlaceEvent
+  | ({ readonly name: 'received' | 'claimed' | 'handled' | 'processed' | 'duplicate' | 'stale' } & EventPlace)
   | ({ readonly name: 'failed' | 'busy' | 'unknown'; readonly error: unknown } & EventPlace)
   | ({ readonly name: 'retried'; readonly error: unknown; readonly delayMs: number } & EventPlace)
   | ({
@@ -59,7 +55,10 @@ export function placeOf(delivery: EventPlace): EventPlace {
 }
 
 /** An event that tells no more than its place. */
-export function eventAt(name: PlaceEvent['name'], delivery: EventPlace): PlaceEvent {
+export function eventAt(
+  name: 'received' | 'claimed' | 'handled' | 'processed' | 'duplicate',
+  delivery: EventPlace,
+): IdempotencyEvent {
   const { topic, partition, offset, consumer, eventId, attempt } = delivery;
   return { name, topic, partition, offset, consumer, eventId, attempt };
 }

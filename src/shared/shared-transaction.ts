@@ -17,7 +17,7 @@ export interface SharedTransaction {
   /** So many records, from the first on, are in it; the one behind has no event id. Known once the first handler has been asked for. */
   readonly size: number;
   /**
-   * Opens it, unless that is done, and gives those of the batch's deliveries whose events are to run, in their order. The batch is ended with it.
+   * Opens it, unless that is done, and gives those of the batch's deliveries whose events are to run, in their order.
    * Throws what it has reported to the batch.
    */
   claim(batch: BatchDelivery): Promise<readonly DeliveryInProgress[]>;

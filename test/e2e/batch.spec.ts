@@ -129,6 +129,29 @@ test('of duplicates alone no call is made', async () => {
   expect(service.named('duplicate')).toHaveLength(3);
 });
 
+test.each([
+  ['covers a duplicate waits', true],
+  ['covers none does not wait', false],
+])('an offset that a batch leads to and that %s for a barrier', async (_, isDuplicate) => {
+  const world = await testWorld();
+  const topic = await world.topic();
+  const proxy = await testProxy(world);
+  let barriers = 0;
+  const count = (statement: string) => {
+    if (statement.includes('pg_logical_emit_message')) barriers += 1;
+    return false;
+  };
+  proxy.answerWithError(count, { code: 'XX000', message: 'never' });
+  if (isDuplicate) await world.db.query(claimOf('e1'));
+  await world.send(topic, ...events(3));
+  await testService(world, {
+    databaseUrl: proxy.url,
+    controllers: [batchHandler(topic, (some, tools) => writeEffects(tools, some), FULL)],
+  });
+  await world.untilCommitted(topic, 3);
+  expect(barriers).toBe(isDuplicate ? 1 : 0);
+});
+
 test('guards, interceptors and pipes run once for a batch, and a filter that swallows the error commits nothing', async () => {
   const world = await testWorld();
   const topic = await world.topic();
@@ -514,20 +537,36 @@ test('a batch that is not full waits for more records, up to maxWait, and one th
   expect(second.failures).toEqual([]);
 });
 
-test('a batch that waits for more does not hold its partition back when that goes to somebody else', async () => {
+test('a lane that is full by its bytes does not wait for more records, for none are fetched', async () => {
+  const world = await testWorld();
+  const topic = await world.topic();
+  await world.send(topic, ...events(3));
+  await testService(world, {
+    options: { buffer: { bytes: 20 } },
+    controllers: [batchHandler(topic, (some, tools) => writeEffects(tools, some), { maxWait: '30s' })],
+  });
+  await until(async () => (await world.effects()).length === 3, { what: 'the effects', timeoutMs: 15_000 });
+});
+
+test('a batch that waits for more does not hold its partition back when that goes away and comes back', async () => {
   const world = await testWorld();
   const topic = await world.topic(2);
   await world.send(topic, { id: 'e0', partition: 0 }, { id: 'e1', partition: 1 });
-  const serviceOf = (maxWait: '30s' | 0) =>
+  const serviceOf = () =>
     testService(world, {
-      controllers: [batchHandler(topic, (some, tools) => writeEffects(tools, some), { maxWait })],
+      controllers: [batchHandler(topic, (some, tools) => writeEffects(tools, some), { maxSize: 2, maxWait: '30s' })],
     });
-  const first = await serviceOf('30s');
+  const first = await serviceOf();
   await until(() => buffered(first) === 2, { what: 'both to wait', timeoutMs: 30_000 });
-  await serviceOf(0);
-  const [effect] = await world.untilEffects(1);
-  await world.untilCommitted(topic, 1, effect === 'e0' ? 0 : 1);
-  expect(await world.effects()).toHaveLength(1);
+  const second = await serviceOf();
+  await until(() => buffered(second) === 1, { what: 'one to wait with the second', timeoutMs: 30_000 });
+  await second.close();
+  await until(() => buffered(first) === 2, { what: 'both to wait again', timeoutMs: 30_000 });
+  expect(await world.effects()).toEqual([]);
+  await world.send(topic, { id: 'e2', partition: 0 }, { id: 'e3', partition: 1 });
+  // The wait of before would be over later than that.
+  await until(async () => (await world.effects()).length === 4, { what: 'all effects', timeoutMs: 15_000 });
+  expect((await world.effects()).sort()).toEqual(ids(4));
 });
 
 test('B29 a partition that is lost in the middle of a batch: each event has its effect once and in order', async () => {
@@ -745,7 +784,8 @@ test('an event that kills its process in a batch is found and parked, and none o
   const world = await testWorld();
   const topic = await world.topic();
   await world.send(topic, ...events(8));
-  const plan = { topic, batch: { maxSize: 8, ...FULL }, deadly: ['e5'] };
+  // Where records run alone nothing waits to be full.
+  const plan = { topic, batch: { maxSize: 8, maxWait: '30s' }, deadly: ['e5'] } as const;
   for (let deaths = 0; deaths < 4; deaths += 1) {
     const worker = testWorker(world, plan);
     expect(await worker.untilEnded()).toMatchObject({ signal: 'SIGKILL' });
