@@ -607,6 +607,55 @@ test('B29 a partition that is lost in the middle of a batch: each event has its 
     );
 });
 
+/** What a service began on a partition that it knew it had lost. */
+function startsOnLostPartitions({ events: all }: RunningService): string[] {
+  const lost = new Set<number>();
+  const starts: string[] = [];
+  for (const event of all) {
+    if (event.name === 'revoked') event.partitions.forEach(({ partition }) => lost.add(partition));
+    if (event.name === 'assigned') event.partitions.forEach(({ partition }) => lost.delete(partition));
+    if (event.name === 'received' && lost.has(event.partition)) starts.push(`${event.consumer} ${event.partition}`);
+  }
+  return starts;
+}
+
+test('B29 a partition that is lost between two batch handlers: the second one is not called for it', async () => {
+  const world = await testWorld();
+  const topic = await world.topic(2);
+  const goOn = new Gate();
+  const reached = new Meeting(2);
+  let waits = true;
+
+  @Controller()
+  class Handlers {
+    constructor(@Inject(DataSource) readonly dataSource: DataSource) {}
+    @OnTopic(topic)
+    @IdempotentBatch({ consumer: 'one' })
+    async one(@Payload() some: TestEvent[]) {
+      await writeEffects(this, some, 'one');
+      if (!waits) return;
+      void reached.arrive();
+      await goOn.passed;
+    }
+    @OnTopic(topic)
+    @IdempotentBatch({ consumer: 'two' })
+    async two(@Payload() some: TestEvent[]) {
+      await writeEffects(this, some, 'two');
+    }
+  }
+  await world.send(topic, { id: 'e0', partition: 0 }, { id: 'e1', partition: 0 });
+  await world.send(topic, { id: 'e2', partition: 1 }, { id: 'e3', partition: 1 });
+  const first = await testService(world, { controllers: [Handlers] });
+  await until(() => reached.came === 2, { what: 'both at the first handler', timeoutMs: 30_000 });
+  waits = false;
+  await testService(world, { controllers: [Handlers] });
+  await until(() => first.named('revoked').length > 0, { what: 'the loss', timeoutMs: 30_000 });
+  goOn.open();
+  for (const partition of [0, 1]) await world.untilCommitted(topic, 2, partition);
+  expect(startsOnLostPartitions(first)).toEqual([]);
+  for (const consumer of ['one', 'two']) expect((await world.effects(consumer)).sort()).toEqual(ids(4));
+});
+
 test('a parked event of a batch handler comes back as an array of one', async () => {
   const world = await testWorld();
   const topic = await world.topic();
