@@ -124,4 +124,22 @@ export const MUTATIONS = [
     project: 'services',
     tests: ['build/test/e2e/process-death.spec.js'],
   },
+  {
+    name: 'batch of fresh events',
+    file: 'src/handler/group-transaction.ts',
+    find: `.filter((delivery) => this.#claimed.has(delivery));`,
+    replace: `.filter(() => true);`,
+    without: 'duplicates are left out of the array of a batch handler',
+    project: 'services',
+    tests: ['build/test/e2e/batch.spec.js'],
+  },
+  {
+    name: 'batch by halves',
+    file: 'src/consumer/group-delivery.ts',
+    find: `return at === undefined ? { end: 'failed' } : { end: 'failed at', at };`,
+    replace: `return { end: 'failed at', at: at ?? 0 };`,
+    without: 'a failing event of a batch is found by halves, in a bounded number of calls',
+    project: 'services',
+    tests: ['build/test/e2e/batch.spec.js'],
+  },
 ];

@@ -97,6 +97,22 @@ export interface IdempotentOptions extends HandlerOptions {
   id?: IdSource;
 }
 
+/** Options of `@IdempotentBatch()`. `messagesPerTransaction` is refused here, and that of the module does not count: a batch is one transaction, and `maxSize` its bound. */
+export interface IdempotentBatchOptions extends IdempotentOptions {
+  /**
+   * The most events in one call, from 1 to 10000, and at most `buffer.records`. Of several handlers of a topic the smallest number counts. Many: a failure rolls back more good
+   * work, locks are held longer, and more memory is needed at once; `timeout` is for the whole call.
+   * Default 500.
+   */
+  maxSize?: number;
+  /**
+   * How long a batch that is not full waits for more records when no more are there, from 0 to 30 seconds. A full one never waits. Long: a lone event comes that much later.
+   * 0: calls are smaller, and more of them.
+   * Default '50ms'.
+   */
+  maxWait?: Duration;
+}
+
 /** Options of `IdempotencyModule.forRoot`. Never changed or completed in place: objects may be frozen, and kafkajs's own may be cyclic. */
 export interface IdempotencyOptions extends HandlerOptions {
   kafka: {

@@ -1,6 +1,11 @@
 // Set up
 export { IdempotencyModule, type IdempotencyAsyncOptions } from './idempotency.module.js';
-export type { HandlerOptions, IdempotencyOptions, IdempotentOptions } from './idempotency.options.js';
+export type {
+  HandlerOptions,
+  IdempotencyOptions,
+  IdempotentBatchOptions,
+  IdempotentOptions,
+} from './idempotency.options.js';
 export type { Codec, CodecName } from './shared/codec.js';
 export type { Duration } from './shared/duration.js';
 
@@ -8,6 +13,8 @@ export type { Duration } from './shared/duration.js';
 export { IdempotentKafkaServer } from './consumer/idempotent-kafka.server.js';
 export { decodeJson } from './consumer/decode.js';
 export { Idempotent } from './handler/idempotent.decorator.js';
+export { IdempotentBatch } from './handler/idempotent-batch.decorator.js';
+export { BatchContext } from './consumer/batch-context.js';
 export { Signal } from './handler/signal.decorator.js';
 export { currentDelivery, type Delivery, type Outcome } from './shared/delivery.js';
 export type { IdSource, RecordView } from './shared/record.js';
@@ -32,4 +39,10 @@ export type { FailedAttempt, ParkedState, ParkReason } from './shared/parking.js
 export type { EventName, EventPlace, IdempotencyEvent } from './shared/events.js';
 
 // Errors
-export { IdempotencyError, NonRetryableError, type ErrorCode, type ErrorFacts } from './shared/errors.js';
+export {
+  BatchItemError,
+  IdempotencyError,
+  NonRetryableError,
+  type ErrorCode,
+  type ErrorFacts,
+} from './shared/errors.js';

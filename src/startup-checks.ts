@@ -3,7 +3,7 @@ import { ModuleRef, ModulesContainer } from '@nestjs/core';
 import type { DataSource } from 'typeorm';
 import { findDataSource, poolSizeOf } from './data-source.js';
 import { GroupTransactions } from './handler/group-transactions.js';
-import { HandlerCatalogue } from './handler/handler-catalogue.js';
+import { HandlerCatalogue, type IdempotentHandler } from './handler/handler-catalogue.js';
 import { Inbox } from './inbox/inbox.js';
 import { DeadLetterTopic } from './kafka/dead-letter-topic.js';
 import type { ResolvedOptions } from './options/resolve.js';
@@ -41,6 +41,7 @@ export class StartupChecks {
     const transactions = this.#transactions(poolSizeOf(dataSource));
     this.#tellKeys(transactions);
     this.#groupsOrKeys();
+    this.#batchesFit();
     const facts = await checkSchema((sql, params) => dataSource.query(sql, params as unknown[]), {
       schema: this.options.schema ?? dataSource.options.schema,
     });
@@ -95,8 +96,22 @@ export class StartupChecks {
   #groupsOrKeys(): void {
     const { keys } = this.options.concurrency;
     if (keys === 1 || this.#sharing.length === 0) return;
-    const names = this.#sharing.map(({ consumer }) => consumer).join(', ');
-    const message = `concurrency.keys is ${keys}, but messagesPerTransaction of ${names} is above 1: records that share a transaction run one after another. Set one of the two to 1`;
+    const names = (sharing: readonly IdempotentHandler[]) => sharing.map(({ consumer }) => consumer).join(', ');
+    const batches = this.#sharing.filter(({ batch }) => batch !== undefined);
+    const message =
+      batches.length > 0
+        ? `concurrency.keys is ${keys}, but ${names(batches)} takes batches (@IdempotentBatch), and a batch is made of consecutive records of its partition. Set concurrency.keys to 1, or let an application of its own handle those topics`
+        : `concurrency.keys is ${keys}, but messagesPerTransaction of ${names(this.#sharing)} is above 1: records that share a transaction run one after another. Set one of the two to 1`;
+    throw new IdempotencyError('OPTIONS_INVALID', message);
+  }
+
+  /** More than that is never there at once. */
+  #batchesFit(): void {
+    const { records } = this.options.buffer;
+    const over = this.#sharing.find(({ batch, settings }) => batch && settings.messagesPerTransaction > records);
+    if (over === undefined) return;
+    const { consumer, settings } = over;
+    const message = `maxSize of ${consumer} is ${settings.messagesPerTransaction}, but buffer.records is ${records}: no batch could ever be full. Lower maxSize to ${records}, or raise buffer.records to twice maxSize`;
     throw new IdempotencyError('OPTIONS_INVALID', message);
   }
 

@@ -1,7 +1,7 @@
 import type { KafkaMessage } from 'kafkajs';
 import type { Decode } from '../shared/handler-profile.js';
 import type { StoredRecord } from '../shared/parking.js';
-import type { RecordView } from '../shared/record.js';
+import type { SourceRecord } from '../shared/record.js';
 import { decodeValue } from './decode.js';
 
 /** A fetched record with its raw bytes. Views made of it for one delivery each hand out copies, so no handler can change what the next one gets. */
@@ -47,12 +47,12 @@ export class ConsumedRecord {
     };
   }
 
-  view(decode: Decode, jsonDepth: number): RecordView {
+  view(decode: Decode, jsonDepth: number): SourceRecord {
     return new DecodedView(this, decode, jsonDepth);
   }
 }
 
-class DecodedView implements RecordView {
+class DecodedView implements SourceRecord {
   readonly #record: ConsumedRecord;
   readonly #decode: Decode;
   readonly #jsonDepth: number;
@@ -84,6 +84,9 @@ class DecodedView implements RecordView {
   get value(): Buffer | null {
     return (this.#value ??= copyOf(this.#record.message.value));
   }
+  get rawValue(): Buffer | null {
+    return this.#record.message.value ?? null;
+  }
   get headers(): ReadonlyMap<string, readonly Buffer[]> {
     return (this.#headers ??= headersOf(this.#record.message.headers));
   }
@@ -110,17 +113,24 @@ function copyOf(bytes: Buffer | null | undefined): Buffer | null {
 /** A Map, so that a header called `__proto__` is only a header. Absent headers (records written before Kafka 0.11) are an empty map. */
 function headersOf(headers: KafkaMessage['headers']): ReadonlyMap<string, readonly Buffer[]> {
   const map = new Map<string, readonly Buffer[]>();
-  for (const [name, values] of valuesOf(headers)) {
-    const copies = values.flatMap((value) => (value === null ? [] : Buffer.from(value)));
+  for (const [name, given] of Object.entries(headers ?? {})) {
+    // Mostly there is one value; this is done for every record.
+    const copies = Buffer.isBuffer(given) ? [Buffer.from(given)] : copiesOf(given);
     if (copies.length > 0) map.set(name, copies);
   }
   return map;
 }
 
+function copiesOf(given: unknown): Buffer[] {
+  return bytesOf(given).flatMap((value) => (value === null ? [] : Buffer.from(value)));
+}
+
 /** kafkajs gives null for a header without a value and, for one that is called like a member of every object (`constructor`), that member before its values. */
 export function valuesOf(headers: KafkaMessage['headers']): [name: string, values: (Buffer | null)[]][] {
-  return Object.entries(headers ?? {}).map(([name, given]) => {
-    const all: unknown[] = Array.isArray(given) ? given : [given];
-    return [name, all.filter((value): value is Buffer | null => value === null || Buffer.isBuffer(value))];
-  });
+  return Object.entries(headers ?? {}).map(([name, given]) => [name, bytesOf(given)]);
+}
+
+function bytesOf(given: unknown): (Buffer | null)[] {
+  const all: unknown[] = Array.isArray(given) ? given : [given];
+  return all.filter((value): value is Buffer | null => value === null || Buffer.isBuffer(value));
 }

@@ -1,11 +1,13 @@
+import type { KafkaContext } from '@nestjs/microservices';
 import { isObservable, lastValueFrom, toArray } from 'rxjs';
+import type { BatchDelivery } from '../shared/batch-delivery.js';
 import { runInDelivery, type DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
-import { IdempotencyError } from '../shared/errors.js';
-import { placeOf, type EmitEvent } from '../shared/events.js';
+import { BatchItemError, IdempotencyError } from '../shared/errors.js';
+import { eventAt, placeOf, type EmitEvent } from '../shared/events.js';
 import type { RecordView } from '../shared/record.js';
 import type { ConsumedRecord } from './consumed-record.js';
 import type { RegisteredHandler } from './handler-table.js';
-import { nestContext, type NestContext } from './nest-context.js';
+import { batchContext, nestContext, type NestContext } from './nest-context.js';
 import { requestOf, type Replies } from './replies.js';
 
 /** How long a killed delivery may take to say how it ended, before the transport stops waiting for it. */
@@ -17,6 +19,12 @@ export interface AttemptParts {
   readonly replies: Replies;
   readonly nest: NestContext;
   readonly emit: EmitEvent;
+}
+
+/** What Nest hands to the handler. */
+interface Arguments {
+  readonly payload: unknown;
+  readonly context: KafkaContext;
 }
 
 interface Running {
@@ -50,6 +58,23 @@ export class DeliveryAttempts {
     record: ConsumedRecord,
     { delivery, on }: { delivery: DeliveryInProgress; on: object },
   ): Promise<DeliveryReport> {
+    return this.#watched(handler, { delivery, on }, () => this.#call(handler, record, delivery));
+  }
+
+  /** The same for several records at once, by a handler that takes batches: it is not called if none of their events is to run. */
+  runBatch(
+    handler: RegisteredHandler,
+    records: readonly ConsumedRecord[],
+    { delivery, on }: { delivery: BatchDelivery; on: object },
+  ): Promise<DeliveryReport> {
+    return this.#watched(handler, { delivery, on }, () => this.#callBatch(handler, records, delivery));
+  }
+
+  #watched(
+    handler: RegisteredHandler,
+    { delivery, on }: { delivery: DeliveryInProgress; on: object },
+    call: () => Promise<unknown>,
+  ): Promise<DeliveryReport> {
     const { timeoutMs } = handler.profile.settings;
     const timeoutAt = performance.now() + timeoutMs;
     return new Promise((resolve) => {
@@ -72,8 +97,8 @@ export class DeliveryAttempts {
         else end(report());
       };
       this.#running.set(on, { delivery, kill, timeoutMs, timeoutAt });
-      this.parts.emit({ name: 'received', ...placeOf(delivery) });
-      this.#call(handler, record, delivery).then(
+      for (const one of delivery.members) this.parts.emit(eventAt('received', one));
+      call().then(
         () => settled(() => this.#reportOf(handler, delivery)),
         (error: unknown) => settled(() => delivery.reported ?? failed(delivery.killed ?? error, delivery)),
       );
@@ -138,11 +163,30 @@ export class DeliveryAttempts {
     delivery: DeliveryInProgress,
     valueOf: (returned: unknown) => T | PromiseLike<T>,
   ): Promise<T> {
-    const payload = decodedPayload(delivery);
-    const context = nestContext(record, payload, this.parts.nest);
+    const { payload, context } = this.#arguments(handler, record, delivery);
     return this.parts.nest.withHooks(context, () => {
       const call = () => Promise.resolve(handler.callback(payload, context)).then(valueOf);
       return handler.profile.idempotent ? call() : unguarded(delivery, call);
+    });
+  }
+
+  /** A record that is not part of a group comes to a batch handler as an array of one. */
+  #arguments(handler: RegisteredHandler, record: ConsumedRecord, delivery: DeliveryInProgress): Arguments {
+    const { nest } = this.parts;
+    const payload = decodedPayload(delivery);
+    if (handler.profile.batch === undefined) return { payload, context: nestContext(record, payload, nest) };
+    return { payload: [payload], context: batchContext(record, payload, { deliveries: [delivery], nest }) };
+  }
+
+  #callBatch(handler: RegisteredHandler, records: readonly ConsumedRecord[], batch: BatchDelivery): Promise<unknown> {
+    const { nest } = this.parts;
+    return runInDelivery(batch, async () => {
+      const deliveries = await batch.claim();
+      const first = deliveries[0];
+      if (first === undefined) return batch.report({ outcome: 'duplicate' });
+      const payload = deliveries.map(decodedItem);
+      const context = batchContext(records[batch.all.indexOf(first)]!, payload[0], { deliveries, nest });
+      return nest.withHooks(context, () => Promise.resolve(handler.callback(payload, context)).then(lastValue));
     });
   }
 }
@@ -188,6 +232,14 @@ function decodedPayload(view: RecordView): unknown {
   } catch (error) {
     if (IdempotencyError.is(error)) throw error;
     throw new IdempotencyError('DECODE_FAILED', 'The decode function of the handler threw', { cause: error });
+  }
+}
+
+function decodedItem(view: RecordView, index: number): unknown {
+  try {
+    return decodedPayload(view);
+  } catch (error) {
+    throw new BatchItemError(index, { cause: error });
   }
 }
 

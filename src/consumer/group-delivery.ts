@@ -1,8 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Logger } from '@nestjs/common';
+import { BatchDelivery } from '../shared/batch-delivery.js';
 import { DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
 import { noteOf } from '../shared/failed-attempt.js';
 import type { SharedTransaction, SharedTransactions } from '../shared/shared-transaction.js';
+import { blamedPlace } from './batch-failure.js';
 import type { ConsumedRecord } from './consumed-record.js';
 import type { RegisteredHandler } from './handler-table.js';
 import {
@@ -42,8 +44,14 @@ interface Group {
   readonly lane: GroupWork;
 }
 
+/** A group that is being tried: the deliveries of each record, in the order of the handlers. */
+interface Attempt extends Group {
+  readonly deliveries: readonly (readonly DeliveryInProgress[])[];
+  readonly shared: SharedTransaction;
+}
+
 /**
- * Consecutive records in one transaction, each to every handler of their topic, in order:
+ * Consecutive records in one transaction, each to every handler of their topic, in order, and then to each that takes batches, all at once:
  * - one attempt; what fails in it fails no event: the record runs again by itself, and that counts;
  * - it ends in front of a record that something parked may concern, and of one without an event id;
  * - it begins as a single delivery does, in one slot.
@@ -65,6 +73,12 @@ export class GroupDelivery {
       this.#sizes.set(topic, size);
     }
     return size;
+  }
+
+  /** How long a group that is not full may wait for more records of the topic. */
+  maxWaitMsOf(topic: string): number {
+    const waits = this.parts.handlers.handlersOf(topic).flatMap(({ profile }) => profile.batch?.maxWaitMs ?? []);
+    return waits.length === 0 ? 0 : Math.min(...waits);
   }
 
   /** Those in front that nothing parked may concern: what it does goes its own way. */
@@ -93,7 +107,8 @@ export class GroupDelivery {
     const deliveries = group.records.map((record) => this.#deliveriesOf(record, group));
     const shared = this.parts.shared.over(deliveries);
     for (const ofRecord of deliveries) for (const delivery of ofRecord) delivery.shared = shared;
-    const stopped = await this.#run(group, deliveries, shared);
+    const attempt = { ...group, deliveries, shared };
+    const stopped = (await this.#runEach(attempt)) ?? (await this.#runBatches(attempt));
     if (stopped !== undefined) {
       await shared.rollback();
       return stopped;
@@ -115,14 +130,12 @@ export class GroupDelivery {
   }
 
   /** What stopped it, if something did. */
-  async #run(
-    group: Group,
-    deliveries: readonly (readonly DeliveryInProgress[])[],
-    shared: SharedTransaction,
-  ): Promise<GroupEnd | undefined> {
-    const { records, handlers, lane } = group;
+  async #runEach(group: Attempt): Promise<GroupEnd | undefined> {
+    const { records, handlers, lane, deliveries, shared } = group;
+    if (handlers.every(({ profile }) => profile.batch !== undefined)) return undefined;
     for (let at = 0; at < shared.size; at += 1) {
       for (const [index, handler] of handlers.entries()) {
+        if (handler.profile.batch !== undefined) continue;
         if (lane.isDead) return INTERRUPTED; // nothing begins on a partition that is lost, so what is claimed for it goes too
         const delivery = deliveries[at]![index]!;
         const report = await this.parts.attempts.run(handler, records[at]!, { delivery, on: lane });
@@ -132,12 +145,41 @@ export class GroupDelivery {
     return undefined;
   }
 
-  #stoppedAt(group: Group, at: number, report: DeliveryReport): GroupEnd {
+  async #runBatches(group: Attempt): Promise<GroupEnd | undefined> {
+    for (const [index, handler] of group.handlers.entries()) {
+      if (handler.profile.batch === undefined) continue;
+      if (group.lane.isDead) return INTERRUPTED;
+      const stopped = await this.#runBatch(group, index);
+      if (stopped !== undefined) return stopped;
+    }
+    return undefined;
+  }
+
+  async #runBatch(group: Attempt, handlerIndex: number): Promise<GroupEnd | undefined> {
+    const { records, handlers, lane, deliveries, shared } = group;
+    const all = deliveries.map((ofRecord) => ofRecord[handlerIndex]!);
+    const delivery = new BatchDelivery(all, shared);
+    delivery.beforeRun = () => lane.mark(BigInt(delivery.offset));
+    const report = await this.parts.attempts.runBatch(handlers[handlerIndex]!, records, { delivery, on: lane });
+    const fresh = delivery.isClaimed ? delivery.members : undefined;
+    if (report.outcome !== 'processed' && report.outcome !== 'duplicate') {
+      const error = 'error' in report ? report.error : undefined;
+      const at = blamedPlace({ fresh: fresh?.map((one) => all.indexOf(one)), error });
+      return this.#stoppedAt(group, at, report);
+    }
+    const ran = new Set(fresh);
+    for (const one of all.slice(0, shared.size)) one.report({ outcome: ran.has(one) ? 'processed' : 'duplicate' });
+    return undefined;
+  }
+
+  /** `at`: undefined, if nothing tells which of the records is to blame. */
+  #stoppedAt(group: Group, at: number | undefined, report: DeliveryReport): GroupEnd {
     if (report.outcome === 'busy') return { end: 'busy' };
     const error = 'error' in report ? report.error : undefined;
-    this.#tell(group, `stopped at offset ${group.records[at]!.offset}`, error);
+    this.#tell(group, at === undefined ? 'failed' : `stopped at offset ${group.records[at]!.offset}`, error);
     const isOutage = report.outcome === 'failed' && report.isOutage === true;
-    return isOutage ? FIRST : { end: 'failed at', at };
+    if (isOutage) return FIRST;
+    return at === undefined ? { end: 'failed' } : { end: 'failed at', at };
   }
 
   #deliveriesOf(record: ConsumedRecord, { handlers, lane }: Group): DeliveryInProgress[] {
@@ -157,7 +199,10 @@ export class GroupDelivery {
   }
 
   #tellSmaller(topic: string, size: number, handlers: readonly RegisteredHandler[]): void {
-    const asked = handlers.map(({ profile }) => `${profile.consumer} (${profile.settings.messagesPerTransaction})`);
+    const asked = handlers.map(({ profile: { consumer, batch, settings } }) => {
+      const most = settings.messagesPerTransaction;
+      return `${consumer} (${batch === undefined ? most : `maxSize ${most}`})`;
+    });
     const why = canShare(handlers)
       ? 'the smallest counts'
       : 'only @Idempotent() event handlers of one isolation level share a transaction';

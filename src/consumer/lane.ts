@@ -15,7 +15,7 @@ import { Strand, type StrandLane } from './strand.js';
 export interface LaneHost {
   /** False while nothing may begin: heartbeats are missing, the topic is paused by the user, the consumer drains. */
   mayStart(lane: Lane, strand: Strand): boolean;
-  /** A record is final. */
+  /** One record or more are final. */
   settled(): void;
   /** Nothing is left to do. */
   ranDry(): void;
@@ -118,6 +118,10 @@ export class Lane implements StrandLane {
   }
   get isIdle(): boolean {
     return this.#records.size === 0;
+  }
+
+  get mayGrow(): boolean {
+    return !this.full && this.#alone === 0;
   }
 
   /** Aborts when what is at hand shall not be tried again here: the lane died or the consumer drains. */
@@ -228,26 +232,35 @@ export class Lane implements StrandLane {
   }
 
   endTogether(records: readonly ConsumedRecord[], settlements: readonly Settled[]): void {
-    this.end(records[0]!, settlements[0]);
+    if (settlements.length === 0) return this.end(records[0]!, undefined);
     for (const [at, settlement] of settlements.entries()) {
-      if (at === 0) continue;
-      this.#records.begin();
-      this.end(records[at]!, settlement);
+      if (at > 0) this.#records.begin();
+      this.#settle(records[at]!, settlement);
     }
+    this.#tellSettled();
   }
 
   end(record: ConsumedRecord, settlement: Settled | undefined): void {
-    this.lastActiveAt = performance.now();
     if (settlement === undefined) {
+      this.lastActiveAt = performance.now();
       this.#records.putBack(record);
       return;
     }
+    this.#settle(record, settlement);
+    this.#tellSettled();
+  }
+
+  #settle(record: ConsumedRecord, settlement: Settled): void {
     this.#records.end(record);
     this.#queuedBytes -= record.bytes;
     this.ledger.settle(record.offset, settlement);
     if (record.offset > this.#probedTo) this.#probing?.settled(settlement);
-    this.#host.settled();
     if (this.#alone > 0 && !settlement.duplicate) this.#ranAlone();
+  }
+
+  #tellSettled(): void {
+    this.lastActiveAt = performance.now();
+    this.#host.settled();
     if (this.isIdle) this.#host.ranDry();
   }
 

@@ -22,6 +22,8 @@ export interface StrandLane extends TopicPartition {
   begin(strand: Strand): ConsumedRecord | undefined;
   /** Records in front, the one begun first, at most so many; only that one while a process may have died of what comes first. */
   together(first: ConsumedRecord, most: number): readonly ConsumedRecord[];
+  /** More records may come, and may go together with those that wait. */
+  readonly mayGrow: boolean;
   /** As many records as there are settlements are done; without one the first was interrupted. */
   endTogether(records: readonly ConsumedRecord[], settlements: readonly Settled[]): void;
   /** Without a settlement: it was interrupted. */
@@ -36,6 +38,7 @@ export class Strand implements GroupWork {
   #work: Promise<unknown> | undefined;
   /** Undefined: each record has a transaction of its own. */
   readonly #plan: GroupPlan | undefined;
+  readonly #maxWaitMs: number;
 
   constructor(
     private readonly lane: StrandLane,
@@ -44,6 +47,7 @@ export class Strand implements GroupWork {
   ) {
     const size = groups.sizeOf(lane.topic);
     this.#plan = size === 1 ? undefined : new GroupPlan(size);
+    this.#maxWaitMs = groups.maxWaitMsOf(lane.topic);
   }
 
   get topic(): string {
@@ -87,7 +91,7 @@ export class Strand implements GroupWork {
         continue;
       }
       if (this.#plan !== undefined && this.#plan.next > 1) {
-        const records = this.groups.unconcerned(lane.together(record, this.#plan.next), this);
+        const records = this.groups.unconcerned(await this.#gathered(record, this.#plan), this);
         if (records.length > 1) {
           await this.#together(records, this.#plan);
           continue;
@@ -134,6 +138,20 @@ export class Strand implements GroupWork {
   /** Tells the handler at work to stop. */
   abort(reason: IdempotencyError): void {
     this.delivery.abort(this, reason);
+  }
+
+  /** What goes together with this record. Where a batch is wanted and is not full, that waits a while for more. */
+  async #gathered(record: ConsumedRecord, plan: GroupPlan): Promise<readonly ConsumedRecord[]> {
+    const { lane } = this;
+    const until = performance.now() + this.#maxWaitMs;
+    for (;;) {
+      const records = lane.together(record, plan.next);
+      const restMs = until - performance.now();
+      if (restMs <= 0 || records.length >= plan.next || !lane.mayGrow || lane.interrupted.aborted) return records;
+      const timer = setTimeout(() => this.wake(), restMs);
+      await this.#untilWoken();
+      clearTimeout(timer);
+    }
   }
 
   async #together(records: readonly ConsumedRecord[], plan: GroupPlan): Promise<void> {

@@ -2,9 +2,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { backoffMs, type Backoff } from '../shared/backoff.js';
 import type { Claim } from '../inbox/claim.js';
 import type { Inbox } from '../inbox/inbox.js';
+import type { BatchDelivery } from '../shared/batch-delivery.js';
 import type { DeliveryInProgress } from '../shared/delivery.js';
 import { IdempotencyError } from '../shared/errors.js';
-import { placeOf, type EmitEvent } from '../shared/events.js';
+import { eventAt, placeOf, type EmitEvent } from '../shared/events.js';
 import type { Durability } from '../shared/handler-profile.js';
 import type { SharedEnd, SharedTransaction } from '../shared/shared-transaction.js';
 import type { OpenTransaction } from '../transaction/open-transaction.js';
@@ -12,6 +13,7 @@ import type { TransactionScope } from '../transaction/transaction-scope.js';
 import type { HandlerCatalogue } from './handler-catalogue.js';
 import { eventIdOf } from './identity/event-id.js';
 import { fingerprint } from './identity/fingerprint.js';
+import { reportOf } from './report-of.js';
 
 export interface GroupTransactionParts {
   readonly handlers: HandlerCatalogue;
@@ -53,15 +55,25 @@ export class GroupTransaction implements SharedTransaction {
   /** For a delivery whose handler is to run: the transaction, or undefined if its event is a duplicate. The first that comes opens it. */
   async enter(delivery: DeliveryInProgress): Promise<OpenTransaction | undefined> {
     const transaction = await (this.#opening ??= this.#open(delivery));
-    if (!this.#claimed.has(delivery)) return undefined;
-    this.#entered.add(delivery);
+    if (!delivery.members.some((one) => this.#claimed.has(one))) return undefined;
+    for (const one of delivery.members) this.#entered.add(one);
     return transaction;
+  }
+
+  async claim(batch: BatchDelivery): Promise<readonly DeliveryInProgress[]> {
+    try {
+      await (this.#opening ??= this.#open(batch));
+      return batch.all.slice(0, this.#size).filter((delivery) => this.#claimed.has(delivery));
+    } catch (error) {
+      batch.report(reportOf(error, this.#transaction));
+      throw error;
+    }
   }
 
   /** Its handler has settled. Throws what was wrong with that. */
   async ran(delivery: DeliveryInProgress): Promise<void> {
     await this.#transaction?.endPiece(this.parts.constraintCheck);
-    this.#toRun.delete(delivery);
+    for (const one of delivery.members) this.#toRun.delete(one);
   }
 
   async commit(): Promise<SharedEnd> {
@@ -80,10 +92,9 @@ export class GroupTransaction implements SharedTransaction {
       for (const delivery of this.#claimed) this.parts.emit({ name: 'unknown', error, ...placeOf(delivery) });
       return { kind: 'unknown', error };
     }
-    for (const delivery of this.#members()) {
-      const name = this.#claimed.has(delivery) ? 'processed' : 'duplicate';
-      this.parts.emit({ name, ...placeOf(delivery) });
-    }
+    this.#forEach((delivery) => {
+      this.parts.emit(eventAt(this.#claimed.has(delivery) ? 'processed' : 'duplicate', delivery));
+    });
     return { kind: 'committed' };
   }
 
@@ -121,7 +132,7 @@ export class GroupTransaction implements SharedTransaction {
   async #open(first: DeliveryInProgress): Promise<OpenTransaction> {
     const claims = this.#claims();
     const durability = this.#strictestDurability();
-    for (const delivery of this.#members()) delivery.durability = durability;
+    this.#forEach((delivery) => (delivery.durability = durability));
     first.isOpening = true;
     try {
       const transaction = await this.parts.scope.open({
@@ -148,7 +159,7 @@ export class GroupTransaction implements SharedTransaction {
     const claims: Claim[] = [];
     for (const [at, ofRecord] of this.deliveries.entries()) {
       try {
-        claims.push(...ofRecord.map((delivery) => this.#claim(delivery)));
+        claims.push(...ofRecord.map((delivery) => this.#claim(delivery))); // all of a record, or none
       } catch (error) {
         if (at === 0) throw error;
         this.#size = at;
@@ -164,18 +175,18 @@ export class GroupTransaction implements SharedTransaction {
   }
 
   #note([answer]: readonly Record<string, unknown>[]): void {
-    const won = new Set<string>();
-    for (const [consumer, offset] of (answer?.['inserted'] ?? []) as [string, string][])
-      won.add(`${offset} ${consumer}`);
-    for (const delivery of this.#members()) {
-      if (!won.has(`${delivery.offset} ${delivery.consumer}`)) continue;
+    const won = new Map<string, Set<string>>(this.deliveries[0]!.map(({ consumer }) => [consumer, new Set()]));
+    for (const [consumer, offset] of (answer?.['inserted'] ?? []) as [string, string][]) won.get(consumer)?.add(offset);
+    this.#forEach((delivery) => {
+      if (won.get(delivery.consumer)?.has(delivery.offset) !== true) return;
       this.#claimed.add(delivery);
       this.#toRun.add(delivery);
-    }
+    });
   }
 
-  #members(): DeliveryInProgress[] {
-    return this.deliveries.slice(0, this.#size).flat();
+  /** Those of the records that are in it. */
+  #forEach(use: (delivery: DeliveryInProgress) => void): void {
+    for (let at = 0; at < this.#size; at += 1) this.deliveries[at]!.forEach(use);
   }
 
   #shortestTimeoutMs(): number {
@@ -200,8 +211,8 @@ export class GroupTransaction implements SharedTransaction {
   }
 }
 
-function claimOf({ consumer, topic, partition, offset, eventId, value }: DeliveryInProgress): Claim {
-  return { consumer, topic, partition, offset, eventId: eventId!, fingerprint: fingerprint(value) }; // the id was set when it was claimed
+function claimOf({ consumer, topic, partition, offset, eventId, rawValue }: DeliveryInProgress): Claim {
+  return { consumer, topic, partition, offset, eventId: eventId!, fingerprint: fingerprint(rawValue) }; // the id was set when it was claimed
 }
 
 function notRun(count: number): IdempotencyError {

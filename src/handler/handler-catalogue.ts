@@ -1,20 +1,20 @@
 import { Inject, Injectable, Logger } from '@nestjs/common';
 import { DiscoveryService, MetadataScanner } from '@nestjs/core';
 import type { ResolvedHandlerOptions, ResolvedOptions } from '../options/resolve.js';
-import { resolveHandlerOptions } from '../options/resolve.js';
+import { resolveBatchOptions, resolveHandlerOptions } from '../options/resolve.js';
 import { IdempotencyError } from '../shared/errors.js';
 import type { HandlerProfile, HandlerProfiles } from '../shared/handler-profile.js';
 import type { IdSource, RecordView } from '../shared/record.js';
 import { RESOLVED_OPTIONS } from '../shared/tokens.js';
 import { defaultIdSource, eventIdOf } from './identity/event-id.js';
-import { idempotentOptionsOf, isIdempotentMember } from './idempotent-metadata.js';
+import { decoratorOf, idempotentOptionsOf, memberDecoratorOf, type HandlerDecorator } from './idempotent-metadata.js';
 
 // Nest's own keys (the same in 11 and 12), which its package root does not export.
 const NEST_HANDLER_TYPE = 'microservices:handler_type';
 const NEST_EXTRAS = 'microservices:pattern_extras';
 const NEST_MESSAGE_HANDLER = 1;
 
-/** A handler bound by `@Idempotent()`, with what only its interceptor needs. */
+/** A handler bound by `@Idempotent()` or `@IdempotentBatch()`, with what only its interceptor needs. */
 export interface IdempotentHandler extends HandlerProfile {
   readonly id: IdSource;
 }
@@ -77,15 +77,23 @@ export class HandlerCatalogue implements HandlerProfiles {
 
   #profile(method: Method): HandlerProfile {
     const where = `${method.className}.${method.name}`;
+    const by = decoratorOf(method.body);
     const given = idempotentOptionsOf(method.body);
-    if (given !== undefined && method.isRequest) throw notReplayable(where);
-    if (given !== undefined && given.consumer === undefined && this.options.consumerNames === 'explicit')
-      throw nameMissing(where);
-    const settings: ResolvedHandlerOptions = resolveHandlerOptions(this.options, given, `@Idempotent() of ${where}`);
+    if (by !== undefined && method.isRequest) throw notReplayable(by, where);
+    if (by !== undefined && given?.consumer === undefined && this.options.consumerNames === 'explicit')
+      throw nameMissing(by, where);
+    const resolved: ResolvedHandlerOptions = resolveHandlerOptions(
+      this.options,
+      given,
+      `${by ?? '@Idempotent()'} of ${where}`,
+    );
+    const batch = by === '@IdempotentBatch()' ? resolveBatchOptions(given ?? {}) : undefined;
+    const settings = batch === undefined ? resolved : { ...resolved, messagesPerTransaction: batch.maxSize };
     const id = given === undefined ? undefined : (given.id ?? defaultIdSource);
     const profile = {
       consumer: given?.consumer ?? where,
       idempotent: given !== undefined,
+      batch,
       settings,
       eventIdOf: (record: RecordView) => id && usableId(id, record),
     };
@@ -109,11 +117,10 @@ export class HandlerCatalogue implements HandlerProfiles {
       const prototype = metatype.prototype as Record<string, object>;
       return this.scanner.getAllMethodNames(prototype).flatMap((name) => {
         const body = prototype[name] as object;
-        if (isIdempotentMember(prototype, name) && idempotentOptionsOf(body) === undefined)
-          throw decoratorLost(`${metatype.name}.${name}`);
+        const [by, byMember] = [decoratorOf(body), memberDecoratorOf(prototype, name)];
+        if (byMember !== undefined && by === undefined) throw decoratorLost(byMember, `${metatype.name}.${name}`);
         const type = Reflect.getMetadata(NEST_HANDLER_TYPE, body) as number | undefined;
-        if (type === undefined && idempotentOptionsOf(body) !== undefined)
-          throw notAnEventHandler(`${metatype.name}.${name}`);
+        if (type === undefined && by !== undefined) throw notAnEventHandler(by, `${metatype.name}.${name}`);
         return type === undefined
           ? []
           : [{ className: metatype.name, name, body, isRequest: type === NEST_MESSAGE_HANDLER }];
@@ -156,28 +163,28 @@ function nameTaken(consumer: string, first: string, second: string): Idempotency
   return new IdempotencyError('CONSUMER_NAME_TAKEN', message);
 }
 
-function nameMissing(where: string): IdempotencyError {
+function nameMissing(by: HandlerDecorator, where: string): IdempotencyError {
   return new IdempotencyError(
     'CONSUMER_NAME_MISSING',
-    `@Idempotent() of ${where} has no consumer name, and consumerNames is 'explicit'. Give it one that outlives renames: @Idempotent({ consumer: 'billing.charge' })`,
+    `${by} of ${where} has no consumer name, and consumerNames is 'explicit'. Give it one that outlives renames: ${by.slice(0, -2)}({ consumer: 'billing.charge' })`,
   );
 }
 
-function notReplayable(where: string): IdempotencyError {
-  const message = `@Idempotent() of ${where} stands on a @MessagePattern handler: a duplicate request would get no reply, for replies are not stored. Use @EventPattern, or take @Idempotent() away`;
+function notReplayable(by: HandlerDecorator, where: string): IdempotencyError {
+  const message = `${by} of ${where} stands on a @MessagePattern handler: a duplicate request would get no reply, for replies are not stored. Use @EventPattern, or take ${by} away`;
   return new IdempotencyError('REQUEST_NOT_REPLAYABLE', message);
 }
 
-function decoratorLost(where: string): IdempotencyError {
+function decoratorLost(by: HandlerDecorator, where: string): IdempotencyError {
   return new IdempotencyError(
     'OPTIONS_INVALID',
-    `@Idempotent() of ${where} is lost: another decorator put a new function in the method's place, so events would be handled without it. Put @Idempotent() above that decorator, next to @EventPattern`,
+    `${by} of ${where} is lost: another decorator put a new function in the method's place, so events would be handled without it. Put ${by} above that decorator, next to @EventPattern`,
   );
 }
 
-function notAnEventHandler(where: string): IdempotencyError {
+function notAnEventHandler(by: HandlerDecorator, where: string): IdempotencyError {
   return new IdempotencyError(
     'OPTIONS_INVALID',
-    `@Idempotent() of ${where} stands on a method without @EventPattern, so it would never act. Add the pattern, or take @Idempotent() away`,
+    `${by} of ${where} stands on a method without @EventPattern, so it would never act. Add the pattern, or take ${by} away`,
   );
 }

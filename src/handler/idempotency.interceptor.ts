@@ -1,9 +1,9 @@
 import { Inject, Injectable, type CallHandler, type ExecutionContext, type NestInterceptor } from '@nestjs/common';
 import { from, type Observable } from 'rxjs';
 import { Inbox } from '../inbox/inbox.js';
-import { deliveryInProgress, type DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
+import { deliveryInProgress, type DeliveryInProgress } from '../shared/delivery.js';
 import { IdempotencyError } from '../shared/errors.js';
-import { placeOf, type EmitEvent } from '../shared/events.js';
+import { eventAt, placeOf, type EmitEvent } from '../shared/events.js';
 import type { RowRemoval } from '../shared/parking.js';
 import { EMIT_EVENT } from '../shared/tokens.js';
 import type { OpenTransaction } from '../transaction/open-transaction.js';
@@ -12,6 +12,7 @@ import type { GroupTransaction } from './group-transaction.js';
 import { HandlerCatalogue, type IdempotentHandler } from './handler-catalogue.js';
 import { eventIdOf } from './identity/event-id.js';
 import { fingerprint } from './identity/fingerprint.js';
+import { reportOf } from './report-of.js';
 
 /**
  * Runs an `@Idempotent()` handler in the transaction of its claim, and tells the transport how that ended. Whatever Nest, a pipe or an exception
@@ -83,12 +84,12 @@ export class IdempotencyInterceptor implements NestInterceptor {
         delivery.report({ outcome: 'duplicate' });
         return undefined;
       }
-      this.emit({ name: 'claimed', ...placeOf(delivery) });
+      this.#tell('claimed', delivery);
       const cleared = delivery.clearToRun();
       if (cleared !== undefined) await cleared;
       const value = await handled(transaction, delivery, next);
       await group.ran(delivery);
-      this.emit({ name: 'handled', ...placeOf(delivery) });
+      this.#tell('handled', delivery);
       delivery.report({ outcome: 'processed' });
       return value;
     } catch (error) {
@@ -96,6 +97,10 @@ export class IdempotencyInterceptor implements NestInterceptor {
       delivery.report(reportOf(blamed, transaction));
       throw blamed;
     }
+  }
+
+  #tell(name: 'claimed' | 'handled', { members }: DeliveryInProgress): void {
+    for (const one of members) this.emit(eventAt(name, one));
   }
 
   async #open(handler: IdempotentHandler, delivery: DeliveryInProgress, eventId: string): Promise<OpenTransaction> {
@@ -109,7 +114,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
         durability: delivery.durability,
         claim: this.inbox.claim(
           delivery,
-          { id: eventId, fingerprint: fingerprint(delivery.value) },
+          { id: eventId, fingerprint: fingerprint(delivery.rawValue) },
           handler.settings.timeoutMs,
         ),
         onBegin: (begun) => delivery.onKill((error) => begun.destroy(error)),
@@ -169,13 +174,6 @@ function handled(transaction: OpenTransaction, delivery: DeliveryInProgress, nex
     };
     transaction.within(() => next.handle().subscribe(observer));
   });
-}
-
-function reportOf(error: unknown, transaction: OpenTransaction | undefined): DeliveryReport {
-  if (IdempotencyError.is(error, 'CLAIM_BUSY')) return { outcome: 'busy', error };
-  if (IdempotencyError.is(error, 'COMMIT_UNKNOWN')) return { outcome: 'unknown', error };
-  const isOutage = transaction?.isOutage === true || IdempotencyError.is(error, 'DATABASE_UNAVAILABLE');
-  return isOutage ? { outcome: 'failed', error, isOutage } : { outcome: 'failed', error };
 }
 
 /** The transport tries again, with a new delivery and a claim; a second run of this one would have neither. */

@@ -1,23 +1,39 @@
 import 'reflect-metadata';
-import type { IdempotentOptions } from '../idempotency.options.js';
+import type { IdempotentBatchOptions } from '../idempotency.options.js';
 
 /** Not `nestjs:idempotent`, which belongs to `@nestjs/idempotency`: both may be bound in one application. */
 const IDEMPOTENT = Symbol.for('nestjs-kafka-idempotency:idempotent');
 
-export function markIdempotent(method: object, options: IdempotentOptions): void {
-  Reflect.defineMetadata(IDEMPOTENT, options, method);
+/** A decorator of ours that gives a handler its claim and its transaction, as a user writes it. */
+export type HandlerDecorator = '@Idempotent()' | '@IdempotentBatch()';
+
+interface Mark {
+  readonly by: HandlerDecorator;
+  readonly options: IdempotentBatchOptions;
 }
 
-/** The options a method was decorated with, undefined if it was not. */
-export function idempotentOptionsOf(method: object): IdempotentOptions | undefined {
-  return Reflect.getMetadata(IDEMPOTENT, method) as IdempotentOptions | undefined;
+export function markIdempotent(method: object, mark: Mark): void {
+  Reflect.defineMetadata(IDEMPOTENT, mark, method);
+}
+
+/** The options a method was decorated with, undefined if it was not. Those of a batch only where {@link decoratorOf} says so. */
+export function idempotentOptionsOf(method: object): IdempotentBatchOptions | undefined {
+  return markOf(method)?.options;
+}
+
+export function decoratorOf(method: object): HandlerDecorator | undefined {
+  return markOf(method)?.by;
 }
 
 /** Remembers the member too: a decorator that puts a new function in its place takes the method's own metadata away. */
-export function markIdempotentMember(prototype: object, name: string | symbol): void {
-  Reflect.defineMetadata(IDEMPOTENT, true, prototype, name);
+export function markIdempotentMember(prototype: object, name: string | symbol, by: HandlerDecorator): void {
+  Reflect.defineMetadata(IDEMPOTENT, by, prototype, name);
 }
 
-export function isIdempotentMember(prototype: object, name: string): boolean {
-  return Reflect.getOwnMetadata(IDEMPOTENT, prototype, name) === true;
+export function memberDecoratorOf(prototype: object, name: string): HandlerDecorator | undefined {
+  return Reflect.getOwnMetadata(IDEMPOTENT, prototype, name) as HandlerDecorator | undefined;
+}
+
+function markOf(method: object): Mark | undefined {
+  return Reflect.getMetadata(IDEMPOTENT, method) as Mark | undefined;
 }

@@ -1,4 +1,5 @@
 import { limitedInsert, limitedInserts, type LimitedInsert } from '../transaction/limited-insert.js';
+import { numberArray, textArray } from './array-literal.js';
 
 /** What one `processed_events` row says: which consumer handled which event, and where it stood. */
 export interface Claim {
@@ -60,9 +61,9 @@ export function claimsValues(claims: readonly Claim[]): unknown[] {
   return [
     claims[0]?.topic,
     claims[0]?.partition,
-    claims.map(({ consumer }) => consumer),
-    claims.map(({ eventId }) => eventId),
-    claims.map(({ offset }) => offset),
-    claims.map(({ fingerprint }) => fingerprint),
+    textArray(claims.map(({ consumer }) => consumer)),
+    textArray(claims.map(({ eventId }) => eventId)),
+    numberArray(claims.map(({ offset }) => offset)),
+    numberArray(claims.map(({ fingerprint }) => fingerprint)),
   ];
 }

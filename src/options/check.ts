@@ -1,10 +1,10 @@
 import { validateSync, type ValidationError } from 'class-validator';
-import type { IdempotencyOptions, IdempotentOptions } from '../idempotency.options.js';
-import { handlerContradictions, moduleContradictions } from './contradictions.js';
+import type { IdempotencyOptions, IdempotentBatchOptions, IdempotentOptions } from '../idempotency.options.js';
+import { batchContradictions, handlerContradictions, moduleContradictions } from './contradictions.js';
 import { type Fault, optionsInvalid, show } from './fault.js';
 import { readOptions } from './read.js';
 import { isOptionsObject, optionsOf, type Shape } from './rules.js';
-import { IdempotentShape, ModuleShape } from './shapes.js';
+import { IdempotentBatchShape, IdempotentShape, ModuleShape } from './shapes.js';
 import { join, unknownOption } from './unknown.js';
 
 /**
@@ -19,6 +19,12 @@ export function checkOptions(value: unknown): asserts value is IdempotencyOption
 export function checkIdempotentOptions(value: unknown, where: string): asserts value is IdempotentOptions | undefined {
   if (value === undefined) return;
   refuse(where, faultsOf(value, IdempotentShape, handlerContradictions));
+}
+
+/** And for those of `@IdempotentBatch()`. */
+export function checkBatchOptions(value: unknown, where: string): asserts value is IdempotentBatchOptions | undefined {
+  if (value === undefined) return;
+  refuse(where, faultsOf(value, IdempotentBatchShape, batchContradictions));
 }
 
 function refuse(where: string, faults: readonly Fault[]): void {

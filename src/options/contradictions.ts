@@ -47,6 +47,15 @@ export function handlerContradictions(options: object, faulty: ReadonlySet<strin
   ).flatMap((group) => waitContradiction(group, options) ?? []);
 }
 
+/** The same for `@IdempotentBatch()`. */
+export function batchContradictions(options: object, faulty: ReadonlySet<string>): Fault[] {
+  const faults = handlerContradictions(options, faulty);
+  const records = readPath(options, 'messagesPerTransaction') as number | undefined;
+  if (records === undefined || isFaulty('messagesPerTransaction', faulty)) return faults;
+  const problem = `is ${String(records)}, but a batch is one transaction whatever it says`;
+  return [...faults, { path: 'messagesPerTransaction', problem, remedy: 'Set maxSize instead.' }];
+}
+
 /** `from` says in the message where a value that the options themselves do not give comes from. */
 export function maxDelayBelowDelay(
   group: Waits,

@@ -1,4 +1,4 @@
-import type { HandlerOptions, IdempotencyOptions } from '../idempotency.options.js';
+import type { HandlerOptions, IdempotencyOptions, IdempotentBatchOptions } from '../idempotency.options.js';
 
 type Defaults = Omit<IdempotencyOptions, 'kafka' | 'classify' | 'schema' | 'deadLetters'> &
   Required<
@@ -11,6 +11,7 @@ type Defaults = Omit<IdempotencyOptions, 'kafka' | 'classify' | 'schema' | 'dead
       consumer: Omit<IdempotencyOptions['kafka']['consumer'], 'groupId'>;
     };
     deadLetters: Omit<NonNullable<IdempotencyOptions['deadLetters']>, 'topic'>;
+    batch: Required<Pick<IdempotentBatchOptions, 'maxSize' | 'maxWait'>>;
   };
 
 /**
@@ -26,6 +27,7 @@ export const DEFAULTS = {
   isolation: 'READ COMMITTED',
   messagesPerTransaction: 1,
   durability: 'commit',
+  batch: { maxSize: 500, maxWait: '50ms' },
   kafka: {
     consumer: { maxWaitTimeInMs: 100, rebalanceTimeout: 60000, sessionTimeout: 30000, heartbeatInterval: 3000 },
     producer: { compression: 'none' },

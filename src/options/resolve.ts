@@ -1,5 +1,5 @@
 import type { ConsumerConfig, ICustomPartitioner, KafkaConfig } from 'kafkajs';
-import type { HandlerOptions, IdempotencyOptions } from '../idempotency.options.js';
+import type { HandlerOptions, IdempotencyOptions, IdempotentBatchOptions } from '../idempotency.options.js';
 import type { Codec, CodecName } from '../shared/codec.js';
 import { type Duration, durationMs } from '../shared/duration.js';
 import type { RedeliverySettings } from '../shared/parking.js';
@@ -129,6 +129,14 @@ export function resolveHandlerOptions(
   if (faults.length > 0) throw optionsInvalid(where, faults);
   const rounds = merged.redelivery.rounds ?? (merged.holdKey ? DEFAULT_ROUNDS.holdingKeys : DEFAULT_ROUNDS.else);
   return { ...merged, redelivery: { ...merged.redelivery, rounds } };
+}
+
+/** What only `@IdempotentBatch()` has. */
+export function resolveBatchOptions({ maxSize, maxWait }: IdempotentBatchOptions): {
+  maxSize: number;
+  maxWaitMs: number;
+} {
+  return { maxSize: maxSize ?? DEFAULTS.batch.maxSize, maxWaitMs: millis(maxWait ?? DEFAULTS.batch.maxWait) };
 }
 
 /** Names as Nest's transports make them: the postfix right behind. A name not given stays so. */

@@ -225,6 +225,12 @@ export class IdempotentShape extends HandlerShape {
   @Option(rules.callback("Give a source such as header('event-id'), or a function of the record.")) id?: unknown;
 }
 
+/** What `@IdempotentBatch()` knows. */
+export class IdempotentBatchShape extends IdempotentShape {
+  @Option(rules.wholeUpTo(1, 10_000)) maxSize?: unknown;
+  @Option(rules.duration(0, '30s', '50ms')) maxWait?: unknown;
+}
+
 function isFilledArray(value: unknown): value is unknown[] {
   return Array.isArray(value) && value.length > 0;
 }

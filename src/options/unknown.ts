@@ -1,6 +1,6 @@
 import type { Fault } from './fault.js';
 import { optionsOf, type Shape } from './rules.js';
-import { IdempotentShape, ModuleShape } from './shapes.js';
+import { IdempotentBatchShape, IdempotentShape, ModuleShape } from './shapes.js';
 
 const LATER = 'is not an option of this version: it comes with a later one';
 const LEAVE_OUT = 'Leave it out.';
@@ -111,7 +111,17 @@ function placesOf(name: string): string[] {
   const inDecorator = [...optionsOf(IdempotentShape).keys()].filter(
     (option) => option === name && !inModule.includes(option),
   );
-  return [...inModule.map((path) => `${path} of forRoot`), ...inDecorator.map((path) => `${path} of @Idempotent()`)];
+  const inBatch = ownOptionsOf(IdempotentBatchShape, IdempotentShape).filter((option) => option === name);
+  return [
+    ...inModule.map((path) => `${path} of forRoot`),
+    ...inDecorator.map((path) => `${path} of @Idempotent()`),
+    ...inBatch.map((path) => `${path} of @IdempotentBatch()`),
+  ];
+}
+
+function ownOptionsOf(shape: Shape, parent: Shape): string[] {
+  const inherited = optionsOf(parent);
+  return [...optionsOf(shape).keys()].filter((option) => !inherited.has(option));
 }
 
 function pathsOf(shape: Shape, parent = ''): string[] {

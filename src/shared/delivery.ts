@@ -2,10 +2,13 @@ import { AsyncSlot } from './async-slot.js';
 import { IdempotencyError } from './errors.js';
 import type { Durability } from './handler-profile.js';
 import type { RowRemoval } from './parking.js';
-import type { RecordView } from './record.js';
+import type { RecordView, SourceRecord } from './record.js';
 import type { SharedTransaction } from './shared-transaction.js';
 
-/** One attempt to get a record handled: one per record, handler and attempt. Read it in a handler with {@link currentDelivery}. */
+/**
+ * One attempt to get a record handled: one per record, handler and attempt. Read it in a handler with {@link currentDelivery}; in a batch handler that is the delivery of the first
+ * event of the array, and {@link BatchContext.getDeliveries} has those of all.
+ */
 export interface Delivery extends RecordView {
   /** The stable name under which the handler deduplicates. */
   readonly consumer: string;
@@ -37,7 +40,7 @@ export type DeliveryReport =
  * - the interceptor says the event id, reports the outcome once, and registers what has to be done when the delivery is killed;
  * - whoever reports first decides: a late report of an abandoned handler changes nothing.
  */
-export class DeliveryInProgress implements Delivery {
+export class DeliveryInProgress implements Delivery, SourceRecord {
   eventId: string | undefined;
   /** Set by the interceptor that takes the delivery, so that one bound twice acts once. */
   taken = false;
@@ -63,14 +66,19 @@ export class DeliveryInProgress implements Delivery {
   /** Made when a handler asks for the signal: most never do. */
   #abort: AbortController | undefined;
   #abortReason: IdempotencyError | undefined;
-  readonly #record: RecordView;
+  #record: SourceRecord;
 
   constructor(
-    record: RecordView,
+    record: SourceRecord,
     readonly consumer: string,
     readonly attempt: number,
   ) {
     this.#record = record;
+  }
+
+  /** The deliveries whose handler is called with this one: itself, and those of each record where that is a batch. */
+  get members(): readonly DeliveryInProgress[] {
+    return [this];
   }
 
   get topic(): string {
@@ -94,6 +102,10 @@ export class DeliveryInProgress implements Delivery {
   get headers(): ReadonlyMap<string, readonly Buffer[]> {
     return this.#record.headers;
   }
+  /** Only to be read: see {@link SourceRecord}. */
+  get rawValue(): Buffer | null {
+    return this.#record.rawValue;
+  }
   decoded(): unknown {
     return this.#record.decoded();
   }
@@ -109,6 +121,11 @@ export class DeliveryInProgress implements Delivery {
   }
   get killed(): IdempotencyError | undefined {
     return this.#killed;
+  }
+
+  /** What it says of its record is of this one from now on. */
+  protected standFor(record: SourceRecord): void {
+    this.#record = record;
   }
 
   report(report: DeliveryReport): void {

@@ -26,6 +26,7 @@ export const ERROR_CODES = [
   'HANDLER_TIMEOUT',
   'HANDLER_RETRYING',
   'NON_RETRYABLE',
+  'BATCH_ITEM_FAILED',
   'PROCESS_DIED',
   // Transaction
   'CLAIM_BUSY',
@@ -107,5 +108,20 @@ export class IdempotencyError extends Error {
 export class NonRetryableError extends IdempotencyError {
   constructor(message: string, details: { cause?: unknown } = {}) {
     super('NON_RETRYABLE', message, details);
+  }
+}
+
+/**
+ * Throw it in an `@IdempotentBatch()` handler to name the item that failed, by its index in the array: that event is tried alone, the others together without it. An index that is
+ * not in the array names nothing.
+ */
+export class BatchItemError extends IdempotencyError {
+  readonly index: number;
+
+  constructor(index: number, details: { cause?: unknown } = {}) {
+    const { cause } = details;
+    const why = cause instanceof Error ? `: ${cause.message}` : '';
+    super('BATCH_ITEM_FAILED', `Item ${index} of the batch failed${why}`, { ...details, retryable: true });
+    this.index = index;
   }
 }

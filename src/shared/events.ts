@@ -54,6 +54,15 @@ export function placeOf(delivery: EventPlace): EventPlace {
   return { topic, partition, offset, consumer, eventId, attempt };
 }
 
+/** An event that tells no more than its place. */
+export function eventAt(
+  name: 'received' | 'claimed' | 'handled' | 'processed' | 'duplicate',
+  delivery: EventPlace,
+): IdempotencyEvent {
+  const { topic, partition, offset, consumer, eventId, attempt } = delivery;
+  return { name, topic, partition, offset, consumer, eventId, attempt };
+}
+
 export type EventName = IdempotencyEvent['name'];
 
 /** What rooms emit through; made by the observability room. A listener that throws must never change a delivery. */

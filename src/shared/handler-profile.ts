@@ -26,11 +26,18 @@ export interface HandlerSettings {
   readonly durability: Durability;
 }
 
+export interface BatchSettings {
+  /** How long a batch that is not full waits for more records. */
+  readonly maxWaitMs: number;
+}
+
 /** One handler method of the application, under the name it deduplicates by. */
 export interface HandlerProfile {
   readonly consumer: string;
   /** Bound by `@Idempotent()`: its interceptor must report every delivery. */
   readonly idempotent: boolean;
+  /** Called once for several records. Their most is `settings.messagesPerTransaction`. */
+  readonly batch: BatchSettings | undefined;
   readonly settings: HandlerSettings;
   /** The event id of a record that is not delivered; undefined: it has none that may be used, or the handler needs none. */
   readonly eventIdOf: (record: RecordView) => string | undefined;

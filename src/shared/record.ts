@@ -21,6 +21,12 @@ export interface RecordView {
   decoded(): unknown;
 }
 
+/** A record as the rooms of this package see it. */
+export interface SourceRecord extends RecordView {
+  /** The bytes of the value themselves, not a copy: only to be read, and not to be given to anybody. */
+  readonly rawValue: Buffer | null;
+}
+
 /**
  * Where a record's event id comes from. `undefined`: none here, try the next source. Throws ID_INVALID when there is one that must not be used.
  */

@@ -1,3 +1,4 @@
+import type { BatchDelivery } from './batch-delivery.js';
 import type { DeliveryInProgress } from './delivery.js';
 
 /** How a shared transaction ended. `refused`: nothing of it is in the database. `unknown`: nobody knows; the claims of the next run decide. */
@@ -9,12 +10,17 @@ export type SharedEnd =
 /**
  * One transaction for several records of a partition, each with a delivery for each handler:
  * - it begins, and claims for all of them, when the first of them is at its handler;
- * - each handler is called by itself, in order, inside of it;
+ * - each handler is called by itself, in order, inside of it, and one that takes batches once;
  * - all of it is committed, or nothing.
  */
 export interface SharedTransaction {
   /** So many records, from the first on, are in it; the one behind has no event id. Known once the first handler has been asked for. */
   readonly size: number;
+  /**
+   * Opens it, unless that is done, and gives those of the batch's deliveries whose events are to run, in their order.
+   * Throws what it has reported to the batch.
+   */
+  claim(batch: BatchDelivery): Promise<readonly DeliveryInProgress[]>;
   /** Once every delivery in it has been run. Never rejects. */
   commit(): Promise<SharedEnd>;
   /** Never rejects. */

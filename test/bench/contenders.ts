@@ -11,24 +11,37 @@ import {
   type MicroserviceOptions,
 } from '@nestjs/microservices';
 import { TypeOrmModule, type TypeOrmModuleOptions } from '@nestjs/typeorm';
-import { Kafka, logLevel, type EachBatchPayload } from 'kafkajs';
-import { DataSource } from 'typeorm';
+import { Kafka, logLevel, type EachBatchPayload, type KafkaMessage } from 'kafkajs';
+import { DataSource, type EntityManager } from 'typeorm';
 import {
   Idempotent,
   IdempotencyEvents,
   IdempotencyModule,
+  IdempotentBatch,
   IdempotentKafkaServer,
   type IdempotencyEvent,
   type IdempotencyOptions,
 } from 'nestjs-kafka-idempotency';
 import { until } from 'nestjs-kafka-idempotency/testing';
 import { Stopwatch } from './stopwatch.js';
-import { EFFECT, HAND_CLAIM, PARTITIONS, POOL, type BenchEvent, type ContenderSetup } from './workload.js';
+import {
+  EFFECT,
+  EFFECTS,
+  HAND_CLAIM,
+  HAND_CLAIMS,
+  PARTITIONS,
+  POOL,
+  type BenchEvent,
+  type ContenderSetup,
+} from './workload.js';
 
 /** Starts consuming; the answer stops it again, offsets committed. */
 export type Contender = (setup: ContenderSetup, watch: Stopwatch) => Promise<() => Promise<void>>;
 
 const MAX_WAIT_MS = 100;
+/** Messages of a transaction, where several share one. */
+const SHARED = 200;
+const BATCH = 500;
 
 function dataSourceOptions({ databaseUrl, schema }: ContenderSetup): TypeOrmModuleOptions {
   return {
@@ -40,8 +53,10 @@ function dataSourceOptions({ databaseUrl, schema }: ContenderSetup): TypeOrmModu
   };
 }
 
-/** kafkajs `eachBatch`, one transaction a message, one offset commit a batch: what a careful team writes by hand. */
-const handMessage: Contender = async (setup, watch) => {
+type Handle = (batch: EachBatchPayload['batch'], messages: KafkaMessage[], dataSource: DataSource) => Promise<void>;
+
+/** kafkajs `eachBatch`, in chunks of so many messages, one offset commit a batch: what a careful team writes by hand. */
+async function handLoop(setup: ContenderSetup, size: number, handle: Handle): Promise<() => Promise<void>> {
   const dataSource = await new DataSource(
     dataSourceOptions(setup) as ConstructorParameters<typeof DataSource>[0],
   ).initialize();
@@ -51,21 +66,10 @@ const handMessage: Contender = async (setup, watch) => {
   await consumer.subscribe({ topics: [setup.topic], fromBeginning: true });
 
   const eachBatch = async ({ batch, resolveOffset, heartbeat, commitOffsetsIfNecessary }: EachBatchPayload) => {
-    for (const message of batch.messages) {
-      const event = JSON.parse(message.value!.toString()) as BenchEvent;
-      const id = message.headers!['event-id']!.toString();
-      await dataSource.transaction(async (manager) => {
-        const claimed = (await manager.query(HAND_CLAIM, [
-          'bench',
-          id,
-          batch.topic,
-          batch.partition,
-          message.offset,
-        ])) as unknown[];
-        if (claimed.length > 0) await manager.query(EFFECT, [event.id]);
-      });
-      watch.handled();
-      resolveOffset(message.offset);
+    for (let at = 0; at < batch.messages.length; at += size) {
+      const messages = batch.messages.slice(at, at + size);
+      await handle(batch, messages, dataSource);
+      resolveOffset(messages.at(-1)!.offset);
       await heartbeat();
     }
     const next = (BigInt(batch.lastOffset()) + 1n).toString();
@@ -83,7 +87,48 @@ const handMessage: Contender = async (setup, watch) => {
     await consumer.disconnect();
     await dataSource.destroy();
   };
-};
+}
+
+const eventOf = ({ value }: KafkaMessage) => JSON.parse(value!.toString()) as BenchEvent;
+const idOf = ({ headers }: KafkaMessage) => headers!['event-id']!.toString();
+
+/** One transaction a message. */
+const handMessage: Contender = (setup, watch) =>
+  handLoop(setup, 1, async ({ topic, partition }, [message], dataSource) => {
+    const event = eventOf(message!);
+    await dataSource.transaction(async (manager) => {
+      const values = ['bench', idOf(message!), topic, partition, message!.offset];
+      const claimed = (await manager.query(HAND_CLAIM, values)) as unknown[];
+      if (claimed.length > 0) await manager.query(EFFECT, [event.id]);
+    });
+    watch.handled();
+  });
+
+/** One transaction for so many messages, one claim for all of them; then whatever is to be done with the fresh events. */
+function handTogether(size: number, work: (manager: EntityManager, fresh: BenchEvent[]) => Promise<void>): Contender {
+  return (setup, watch) =>
+    handLoop(setup, size, async ({ topic, partition }, messages, dataSource) => {
+      const [ids, offsets] = [messages.map(idOf), messages.map(({ offset }) => offset)];
+      await dataSource.transaction(async (manager) => {
+        const values = ['bench', topic, partition, ids, offsets];
+        const claimed = (await manager.query(HAND_CLAIMS, values)) as { event_id: string }[];
+        const toDo = new Set(claimed.map(({ event_id }) => event_id));
+        // delete: of an id that comes twice the first runs
+        await work(manager, messages.filter((_, at) => toDo.delete(ids[at]!)).map(eventOf));
+      });
+      watch.handled(messages.length);
+    });
+}
+
+/** One statement for each event, awaited, as in a handler of single events. */
+const handShared = handTogether(SHARED, async (manager, fresh) => {
+  for (const { id } of fresh) await manager.query(EFFECT, [id]);
+});
+
+/** One statement for all. */
+const handBatch = handTogether(BATCH, async (manager, fresh) => {
+  if (fresh.length > 0) await manager.query(EFFECTS, [fresh.map(({ id }) => id)]);
+});
 
 /** Nest's own transport with auto-commit off: the handler's transaction, then `commitOffsets` for each message, as its documentation shows. */
 function nestStock(partitionsConsumedConcurrently: number): Contender {
@@ -151,10 +196,27 @@ const ours =
     return () => app.close();
   };
 
+/** A handler of batches, with every option at its default. */
+const oursBatch: Contender = async (setup, watch) => {
+  @Controller()
+  class Handlers {
+    constructor(@Inject(DataSource) private readonly dataSource: DataSource) {}
+
+    @EventPattern<string>(setup.topic)
+    @IdempotentBatch({ consumer: 'bench' })
+    async handle(@Payload() events: BenchEvent[]) {
+      await this.dataSource.query(EFFECTS, [events.map(({ id }) => id)]);
+      watch.handled(events.length);
+    }
+  }
+  const app = await oursWith(setup, Handlers);
+  return () => app.close();
+};
+
 /** The backlog is handled, the group set back to its beginning, and what is timed is how the duplicates are skipped. */
 const oursReplay: Contender = async (setup, watch) => {
-  const before = new Stopwatch(setup.events);
-  const stop = await ours({ messagesPerTransaction: 200 })(setup, before);
+  const before = new Stopwatch(timedEvents(setup));
+  const stop = await ours({ messagesPerTransaction: SHARED })(setup, before);
   await before.finished;
   await stop();
   await setBack(setup);
@@ -244,6 +306,10 @@ export const CONTENDERS: Record<string, Contender> = {
   'ours-window': ours({ durability: 'window' }),
   'ours-replay': oursReplay,
   'ours-failing': oursFailing,
+  'hand-shared': handShared,
+  'ours-shared': ours({ messagesPerTransaction: SHARED }),
+  'hand-batch': handBatch,
+  'ours-batch': oursBatch,
 };
 
 /** What a row's ratio is taken against. */
@@ -255,6 +321,18 @@ export const AGAINST: Record<string, string | null> = {
   'ours-window': 'ours-default',
   'ours-replay': 'ours-default',
   'ours-failing': 'ours-default',
+  'hand-shared': 'nest-stock-6',
+  'ours-shared': 'hand-shared',
+  'hand-batch': 'nest-stock-6',
+  'ours-batch': 'hand-batch',
+};
+
+/** How many times the events of the others a row gets: what is fast would be done before it had got going. */
+export const MORE_EVENTS: Readonly<Record<string, number>> = {
+  'hand-shared': 5,
+  'ours-shared': 5,
+  'hand-batch': 15,
+  'ours-batch': 15,
 };
 
 /** Rows that are done too soon to be timed well get so many times the events. */

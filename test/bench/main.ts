@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { packageRoot } from '../services/package-root.js';
 import { findOrStartServices } from '../services/services.js';
-import { AGAINST, CONTENDERS } from './contenders.js';
+import { AGAINST, CONTENDERS, MORE_EVENTS } from './contenders.js';
 import { runContender, type Run } from './run.js';
 import { KEYS, PARTITIONS, POOL, VALUE_BYTES } from './workload.js';
 
@@ -36,7 +36,7 @@ async function main(): Promise<void> {
     const runs = new Map<string, Run[]>(ids.map((id) => [id, []]));
     for (let round = 1; round <= rounds; round += 1) {
       for (const id of ids) {
-        const run = await runContender(id, events, services);
+        const run = await runContender(id, events * (MORE_EVENTS[id] ?? 1), services);
         runs.get(id)!.push(run);
         console.log(`round ${round}  ${id.padEnd(14)} ${Math.round(run.perSecond)}/s`);
       }
@@ -93,7 +93,11 @@ async function describe(databaseUrl: string, events: number, rounds: number): Pr
       `PostgreSQL ${server.version} with fsync ${server.fsync}, synchronous_commit ${server.sync}`,
   );
   console.log(
-    `${events} events of ${VALUE_BYTES} bytes, ${KEYS} keys, ${PARTITIONS} partitions, pool ${POOL}, ${rounds} rounds, each run in a fresh process\n`,
+    `${events} events of ${VALUE_BYTES} bytes, ${KEYS} keys, ${PARTITIONS} partitions, pool ${POOL}, ${rounds} rounds, each run in a fresh process; more events for ${Object.entries(
+      MORE_EVENTS,
+    )
+      .map(([id, times]) => `${id} (× ${times})`)
+      .join(', ')}\n`,
   );
 }
 

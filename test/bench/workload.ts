@@ -16,9 +16,15 @@ export interface BenchEvent {
 
 /** The statement each handler and each hand-written loop makes for an event. */
 export const EFFECT = 'INSERT INTO effects (event_id) VALUES ($1)';
+/** The same for many events at once. */
+export const EFFECTS = 'INSERT INTO effects (event_id) SELECT unnest($1::text[])';
 /** What a hand-written loop claims with: the same row as ours, in the same table. */
 export const HAND_CLAIM =
   'INSERT INTO processed_events (consumer, event_id, topic, partition, record_offset, fingerprint) VALUES ($1, $2, $3, $4, $5, 0) ON CONFLICT DO NOTHING RETURNING 1';
+
+/** The same for the events of several messages of a partition: those that are ours to handle come back. In one order, or two of these deadlock. */
+export const HAND_CLAIMS =
+  'INSERT INTO processed_events (consumer, event_id, topic, partition, record_offset, fingerprint) SELECT $1, id, $2, $3, at, 0 FROM unnest($4::text[], $5::bigint[]) AS event (id, at) ORDER BY id COLLATE "C", at ON CONFLICT DO NOTHING RETURNING event_id';
 
 export function eventOf(id: string): string {
   const bare = JSON.stringify({ id, filler: '' });

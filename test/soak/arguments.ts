@@ -1,10 +1,12 @@
 import { parseArgs } from 'node:util';
+import { isMode, MODES, type Mode } from './mode.js';
 
 export type SoakArguments =
   | {
       readonly kind: 'run';
       readonly minutes: number;
       readonly seed: number;
+      readonly mode: Mode;
       readonly json: boolean;
       readonly only: readonly string[];
     }
@@ -12,7 +14,7 @@ export type SoakArguments =
   | { readonly kind: 'help' }
   | { readonly kind: 'wrong'; readonly message: string };
 
-export const USAGE = `Usage: npm run soak -- [--minutes N] [--seed S] [--only FAULT]... [--json]
+export const USAGE = `Usage: npm run soak -- [--minutes N] [--seed S] [--mode MODE] [--only FAULT]... [--json]
        npm run soak -- --check FOLDER [--json]
 
 Three brokers and a PostgreSQL behind proxies, four worker processes with two idempotent handlers, events that flow all the
@@ -21,6 +23,7 @@ that is promised holds.
 
   --minutes N     how long faults are injected, 0.5 to 600 (default 10). From 5 minutes on, long faults last as long as they do outside
   --seed S        a whole number that the faults follow from (default: chosen and printed)
+  --mode MODE     how events come to the handlers: ${MODES.join(', ')} (default: the first)
   --only FAULT    only faults of this kind; may come more than once
   --check FOLDER  ask once more what a run has written down; nothing is started
   --json          end with one JSON object on standard output; all else goes to standard error
@@ -37,6 +40,7 @@ export function readArguments(args: readonly string[], newSeed: () => number): S
       options: {
         minutes: { type: 'string', default: '10' },
         seed: { type: 'string' },
+        mode: { type: 'string', default: MODES[0] },
         only: { type: 'string', multiple: true, default: [] },
         check: { type: 'string' },
         json: { type: 'boolean', default: false },
@@ -46,7 +50,7 @@ export function readArguments(args: readonly string[], newSeed: () => number): S
   } catch (error) {
     return wrong((error as Error).message.split('\n')[0] as string);
   }
-  const { minutes: minutesText, seed: seedText, check, json, help, only } = values;
+  const { minutes: minutesText, seed: seedText, mode, check, json, help, only } = values;
   if (help) return { kind: 'help' };
   if (check !== undefined) return { kind: 'check', folder: check, json };
   const minutes = Number(minutesText);
@@ -54,7 +58,8 @@ export function readArguments(args: readonly string[], newSeed: () => number): S
     return wrong(`--minutes is ${minutesText}, but it has to be from 0.5 to 600`);
   if (seedText !== undefined && !/^\d{1,9}$/.test(seedText))
     return wrong(`--seed is ${seedText}, but it has to be a whole number of at most nine digits`);
-  return { kind: 'run', minutes, seed: seedText === undefined ? newSeed() : Number(seedText), json, only };
+  if (!isMode(mode)) return wrong(`--mode is ${mode}, but it has to be one of ${MODES.join(', ')}`);
+  return { kind: 'run', minutes, seed: seedText === undefined ? newSeed() : Number(seedText), mode, json, only };
 }
 
 function wrong(fault: string): SoakArguments {

@@ -1,3 +1,5 @@
+import type { Mode } from './mode.js';
+
 /** A record as it stands in the topic. */
 export interface LoggedRecord {
   readonly topic: string;
@@ -46,6 +48,7 @@ export interface Position {
 export interface Facts {
   readonly seed: number;
   readonly minutes: number;
+  readonly mode: Mode;
   readonly faults: number;
   readonly byKind: Record<string, number>;
   /** `consumer` handles the topic of the same index. */

@@ -4,6 +4,7 @@ import { readArguments, USAGE } from './arguments.js';
 import { verdicts } from './checker.js';
 import type { Facts } from './facts.js';
 import { History, readFacts } from './history.js';
+import type { Mode } from './mode.js';
 import { FAULTS } from './orchestrator.js';
 import { jsonOf, tableOf } from './report.js';
 import { runSoak } from './run.js';
@@ -27,12 +28,13 @@ switch (read.kind) {
 interface RunArguments {
   readonly minutes: number;
   readonly seed: number;
+  readonly mode: Mode;
   readonly only: readonly string[];
   readonly json: boolean;
 }
 
 /** Gives the exit status. */
-async function soak({ minutes, seed, only, json }: RunArguments): Promise<number> {
+async function soak({ minutes, seed, mode, only, json }: RunArguments): Promise<number> {
   const say = (line: string): void => (json ? console.error(line) : console.log(line));
   const unknown = only.filter((kind) => FAULTS.every((fault) => fault.kind !== kind));
   if (unknown.length > 0) {
@@ -43,9 +45,9 @@ async function soak({ minutes, seed, only, json }: RunArguments): Promise<number
   // Not once: npm passes Ctrl-C on a second time, which must not interrupt the clearing up.
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => end.abort());
   const history = new History(seed);
-  say(`Seed ${seed}, ${minutes} min. History: ${history.folder}`);
+  say(`Seed ${seed}, mode ${mode}, ${minutes} min. History: ${history.folder}`);
   try {
-    const facts = await runSoak({ seed, minutes, only, history, say, signal: end.signal });
+    const facts = await runSoak({ seed, minutes, mode, only, history, say, signal: end.signal });
     return tell(facts, json);
   } catch (error) {
     if (end.signal.aborted) return 130;

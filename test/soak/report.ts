@@ -16,7 +16,7 @@ export function tableOf(facts: Facts, verdicts: readonly Verdict[]): string {
     .sort(([, a], [, b]) => b - a)
     .map(([kind, times]) => `${kind} ${times}`);
   return [
-    `seed ${facts.seed}, ${facts.minutes} min, ${facts.faults} faults: ${kinds.join(', ')}`,
+    `seed ${facts.seed}, mode ${facts.mode}, ${facts.minutes} min, ${facts.faults} faults: ${kinds.join(', ')}`,
     '',
     ...verdicts.map(
       ({ invariant, verdict, detail }) =>
@@ -25,7 +25,7 @@ export function tableOf(facts: Facts, verdicts: readonly Verdict[]): string {
   ].join('\n');
 }
 
-export function jsonOf({ seed, minutes, faults, byKind }: Facts, verdicts: readonly Verdict[]): string {
+export function jsonOf({ seed, minutes, mode, faults, byKind }: Facts, verdicts: readonly Verdict[]): string {
   const invariants = Object.fromEntries(verdicts.map(({ invariant, verdict }) => [invariant, verdict]));
-  return JSON.stringify({ seed, minutes, faults, byKind, invariants });
+  return JSON.stringify({ seed, minutes, mode, faults, byKind, invariants });
 }

@@ -4,6 +4,7 @@ import { clock } from './checker.js';
 import type { Facts } from './facts.js';
 import { effectsOf, logOf, parkedOf } from './findings.js';
 import type { History } from './history.js';
+import type { Mode } from './mode.js';
 import { Orchestrator } from './orchestrator.js';
 import { SoakProducer } from './producer.js';
 import { Random } from './random.js';
@@ -23,6 +24,7 @@ const REPLAY_BOUND_MS = 60_000;
 export interface Soak {
   readonly seed: number;
   readonly minutes: number;
+  readonly mode: Mode;
   readonly only: readonly string[];
   readonly history: History;
   readonly say: (line: string) => void;
@@ -44,7 +46,7 @@ export async function runSoak(soak: Soak): Promise<Facts> {
   );
   const watcher = new Watcher(stage, producers, HAS_PARKING);
   const lost: string[] = [];
-  const workers = new Workers(stage.place, history.folder, {
+  const workers = new Workers({ place: stage.place, mode: soak.mode }, history.folder, {
     report: (report) => {
       if (report.kind === 'moved') watcher.moved(report.partition);
     },
@@ -128,7 +130,7 @@ async function lagOf(stage: Stage): Promise<number> {
 }
 
 async function findings(
-  { seed, minutes, say, history }: Soak,
+  { seed, minutes, mode, say, history }: Soak,
   {
     stage,
     workers,
@@ -160,6 +162,7 @@ async function findings(
   return {
     seed,
     minutes,
+    mode,
     faults: orchestrator.faults,
     byKind: orchestrator.byKind,
     consumers: CONSUMERS.map(({ consumer, topic }) => ({ consumer, topic })),

@@ -1,24 +1,30 @@
 // One worker of the soak, in a process of its own. Started by worker-process.ts.
 import { ConsoleLogger, Controller, Inject, Module, type DynamicModule, type Type } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
-import { Ctx, EventPattern, Payload, type AsyncMicroserviceOptions, type KafkaContext } from '@nestjs/microservices';
+import { Ctx, EventPattern, Payload, type AsyncMicroserviceOptions } from '@nestjs/microservices';
 import { TypeOrmModule, type TypeOrmModuleOptions } from '@nestjs/typeorm';
 import * as library from 'nestjs-kafka-idempotency';
 import {
+  BatchItemError,
   currentDelivery,
   IdempotencyEvents,
   IdempotencyModule,
   Idempotent,
+  IdempotentBatch,
   IdempotentKafkaServer,
   type IdempotencyOptions,
+  type BatchContext,
+  type Delivery,
   type IdempotentOptions,
 } from 'nestjs-kafka-idempotency';
 import { DataSource } from 'typeorm';
+import { MODE_OPTIONS, type Mode } from './mode.js';
 import type { Place } from './place.js';
 import { CONSUMERS, HANDLER_TIMEOUT_MS, HAS_PARKING, type SoakEvent } from './workload.js';
 
 export interface WorkerPlan {
   readonly place: Place;
+  readonly mode: Mode;
   /** The cause of the poison is mended: replay what is parked. */
   readonly mended: boolean;
 }
@@ -29,33 +35,63 @@ export type WorkerReport =
   | { readonly kind: 'assigned'; readonly partitions: string[] }
   | { readonly kind: 'replayed'; readonly outcomes: unknown };
 
-const { place, mended } = JSON.parse(process.argv[2] ?? '') as WorkerPlan;
+const { place, mode, mended } = JSON.parse(process.argv[2] ?? '') as WorkerPlan;
 process.once('disconnect', () => process.exit(1)); // the run is gone
 
 function handlersOf({ consumer, topic, holdKey }: (typeof CONSUMERS)[number]): Type {
   const options = { consumer, ...(HAS_PARKING && { holdKey, redelivery: { rounds: 0 } }) } as IdempotentOptions;
+  return mode === 'batch' ? batchHandlers(topic, options) : singleHandlers(topic, options);
+}
+
+function singleHandlers(topic: string, options: IdempotentOptions): Type {
   @Controller()
   class Handlers {
     constructor(@Inject(DataSource) private readonly database: DataSource) {}
 
     @EventPattern<string>(topic)
     @Idempotent(options)
-    async handle(@Payload() event: SoakEvent, @Ctx() context: KafkaContext): Promise<void> {
-      await this.database.query(
-        `INSERT INTO effects (consumer, event_id, key, partition, record_offset) VALUES ($1, $2, $3, $4, $5)`,
-        [consumer, event.id, event.key, context.getPartition(), context.getMessage().offset],
-      );
-      await this.database.query(
-        `INSERT INTO balances (consumer, key, amount) VALUES ($1, $2, 1)
-         ON CONFLICT (consumer, key) DO UPDATE SET amount = balances.amount + 1`,
-        [consumer, event.key],
-      );
-      const attempt = currentDelivery()?.attempt ?? 1;
-      if (attempt <= (event.failures ?? 0)) throw new Error(`attempt ${attempt} has no luck`);
-      if (event.poison && !mended) throw new Error('this event cannot be handled yet');
+    async handle(@Payload() event: SoakEvent): Promise<void> {
+      await handle(this.database, event, currentDelivery()!);
     }
   }
   return Handlers;
+}
+
+/** Of the failures every other one is named; the rest has to be found. */
+function batchHandlers(topic: string, options: IdempotentOptions): Type {
+  @Controller()
+  class Handlers {
+    constructor(@Inject(DataSource) private readonly database: DataSource) {}
+
+    @EventPattern<string>(topic)
+    @IdempotentBatch({ ...options, maxSize: 50 })
+    async handle(@Payload() events: SoakEvent[], @Ctx() context: BatchContext): Promise<void> {
+      const deliveries = context.getDeliveries();
+      for (const [index, event] of events.entries()) {
+        try {
+          await handle(this.database, event, deliveries[index]!);
+        } catch (cause) {
+          throw event.seq % 2 === 0 ? new BatchItemError(index, { cause }) : cause;
+        }
+      }
+    }
+  }
+  return Handlers;
+}
+
+async function handle(database: DataSource, event: SoakEvent, delivery: Delivery): Promise<void> {
+  const { consumer, partition, offset, attempt } = delivery;
+  await database.query(
+    `INSERT INTO effects (consumer, event_id, key, partition, record_offset) VALUES ($1, $2, $3, $4, $5)`,
+    [consumer, event.id, event.key, partition, offset],
+  );
+  await database.query(
+    `INSERT INTO balances (consumer, key, amount) VALUES ($1, $2, 1)
+     ON CONFLICT (consumer, key) DO UPDATE SET amount = balances.amount + 1`,
+    [consumer, event.key],
+  );
+  if (attempt <= (event.failures ?? 0)) throw new Error(`attempt ${attempt} has no luck`);
+  if (event.poison && !mended) throw new Error('this event cannot be handled yet');
 }
 
 @Module({})
@@ -81,6 +117,7 @@ function workerModule(): DynamicModule {
 function options(): IdempotencyOptions {
   const { brokers, group, sessionMs } = place;
   return {
+    ...MODE_OPTIONS[mode],
     timeout: HANDLER_TIMEOUT_MS,
     claimTimeout: 1_000,
     retry: { attempts: 5, delay: 50, factor: 2, maxDelay: 500 },

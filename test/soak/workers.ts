@@ -1,8 +1,7 @@
 import { closeSync, openSync } from 'node:fs';
 import { join } from 'node:path';
-import type { WorkerReport } from './worker.js';
+import type { WorkerPlan, WorkerReport } from './worker.js';
 import { WorkerProcess } from './worker-process.js';
-import type { Place } from './place.js';
 
 /** A number of workers that are replaced as soon as they end. One that ends by itself is told. */
 export class Workers {
@@ -11,7 +10,7 @@ export class Workers {
   #closing = false;
 
   constructor(
-    private readonly place: Place,
+    private readonly plan: Omit<WorkerPlan, 'mended'>,
     private readonly folder: string,
     private readonly tell: { readonly report: (report: WorkerReport) => void; readonly lost: (how: string) => void },
   ) {}
@@ -66,7 +65,7 @@ export class Workers {
   #launch(mended: boolean, report: (report: WorkerReport) => void): WorkerProcess {
     const output = openSync(join(this.folder, `worker-${++this.#started}.log`), 'a');
     try {
-      return new WorkerProcess({ place: this.place, mended }, output, report);
+      return new WorkerProcess({ ...this.plan, mended }, output, report);
     } finally {
       closeSync(output);
     }

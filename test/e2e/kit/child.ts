@@ -1,7 +1,13 @@
 import { channel } from 'node:diagnostics_channel';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { currentDelivery, type EventName, type IdempotencyEvent } from 'nestjs-kafka-idempotency';
-import { eventHandler, writeEffect, type TestEvent, type Tools } from './handlers.js';
+import type { Type } from '@nestjs/common';
+import {
+  currentDelivery,
+  type EventName,
+  type IdempotencyEvent,
+  type IdempotentBatchOptions,
+} from 'nestjs-kafka-idempotency';
+import { batchHandler, eventHandler, writeEffect, type TestEvent, type Tools } from './handlers.js';
 import { startService, type Place } from './service.js';
 
 /** What a service in a process of its own shall do: its one argument, as JSON. */
@@ -22,6 +28,8 @@ export interface WorkerPlan {
   readonly messagesPerTransaction?: number;
   readonly durability?: 'commit' | 'window';
   readonly commitIntervalMs?: number;
+  /** Its handler takes batches. */
+  readonly batch?: IdempotentBatchOptions;
   /** How long the handler lives on after it has written. */
   readonly handlerMs?: number;
   /** Events whose handler keeps the event loop busy for so long, when it has written. */
@@ -72,7 +80,7 @@ async function run(plan: WorkerPlan): Promise<void> {
       if (offsetsOf(event).includes(failpoint.offset)) process.kill(process.pid, failpoint.signal ?? 'SIGKILL');
     });
   const { app, server } = await startService(plan.place, {
-    controllers: [eventHandler(plan.topic, (event, tools) => handle(plan, event, tools))],
+    controllers: [controllerOf(plan)],
     options: {
       claimTimeout: 300,
       ...(plan.messagesPerTransaction !== undefined && { messagesPerTransaction: plan.messagesPerTransaction }),
@@ -89,6 +97,14 @@ async function run(plan: WorkerPlan): Promise<void> {
       const buffered = server.health().partitions.reduce((sum, partition) => sum + partition.buffered, 0);
       tell({ kind: 'memory', buffers: process.memoryUsage().arrayBuffers, buffered });
     }, 50);
+}
+
+function controllerOf(plan: WorkerPlan): Type {
+  if (plan.batch === undefined) return eventHandler(plan.topic, (event, tools) => handle(plan, event, tools));
+  const handleAll = async (events: TestEvent[], tools: Tools) => {
+    for (const event of events) await handle(plan, event, tools);
+  };
+  return batchHandler(plan.topic, handleAll, plan.batch);
 }
 
 async function handle(plan: WorkerPlan, event: TestEvent, tools: Tools): Promise<void> {

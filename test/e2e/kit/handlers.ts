@@ -1,7 +1,14 @@
 import { Controller, Inject, type Type } from '@nestjs/common';
 import { Ctx, Payload, type KafkaContext } from '@nestjs/microservices';
 import { DataSource } from 'typeorm';
-import { Idempotent, TransactionScope, type IdempotentOptions } from 'nestjs-kafka-idempotency';
+import {
+  BatchContext,
+  Idempotent,
+  IdempotentBatch,
+  TransactionScope,
+  type IdempotentBatchOptions,
+  type IdempotentOptions,
+} from 'nestjs-kafka-idempotency';
 import { OnTopic } from './service.js';
 
 export interface TestEvent {
@@ -34,6 +41,44 @@ export function eventHandler<E = TestEvent>(
     }
   }
   return Handlers;
+}
+
+export interface BatchTools extends Tools {
+  readonly context: BatchContext;
+}
+
+/** The same with a handler that takes batches. */
+export function batchHandler<E = TestEvent>(
+  topic: string,
+  work: (events: E[], tools: BatchTools) => unknown,
+  options?: IdempotentBatchOptions,
+): Type {
+  @Controller()
+  class Handlers {
+    constructor(
+      @Inject(DataSource) private readonly dataSource: DataSource,
+      @Inject(TransactionScope) private readonly scope: TransactionScope,
+    ) {}
+
+    @IdempotentBatch({ consumer: 'test', ...options })
+    @OnTopic(topic)
+    handle(@Payload() events: E[], @Ctx() context: BatchContext): unknown {
+      return work(events, { dataSource: this.dataSource, scope: this.scope, context });
+    }
+  }
+  return Handlers;
+}
+
+/** One statement for all of them, in their order. */
+export async function writeEffects(
+  { dataSource }: { dataSource: DataSource },
+  events: readonly TestEvent[],
+  handler = '',
+): Promise<void> {
+  await dataSource.query(
+    'INSERT INTO effects (event_id, handler) SELECT id, $2 FROM unnest($1::text[]) WITH ORDINALITY AS event (id, place) ORDER BY place',
+    [events.map(({ id }) => id), handler],
+  );
 }
 
 export async function writeEffect({ dataSource }: { dataSource: DataSource }, id: string, handler = ''): Promise<void> {

@@ -54,6 +54,17 @@ describe.each(versions)('claims of several events on %s', (_, orm) => {
     expect(await claim(on, twice)).toEqual([]);
   });
 
+  it('takes any text as an id and gives it back unchanged, quotes, backslashes and braces included', async () => {
+    const on = await session();
+    const texts = ['"', '\\', '\\"', '{}', 'a,b', 'NULL', ' x ', "it's", 'é漢🙂', '{"a":"\\\\n"}'];
+    await claim(
+      on,
+      texts.map((text, at) => claimed(text, at, text)),
+    );
+    const rows = (await on.query(`SELECT event_id, consumer FROM ${table()} ORDER BY record_offset`)) as unknown[];
+    expect(rows).toEqual(texts.map((text) => ({ event_id: text, consumer: text })));
+  });
+
   it('keeps nothing of its lock_timeout, whoever set the one before', async () => {
     const on = await session();
     await on.startTransaction();

@@ -11,6 +11,7 @@ const CONSUMERS = [
 const GOOD: Facts = {
   seed: 1,
   minutes: 1,
+  mode: 'default',
   faults: 1,
   byKind: { 'worker-kill': 1 },
   consumers: CONSUMERS,
