@@ -26,7 +26,7 @@ export const MUTATIONS = [
   },
   {
     name: 'continuity check',
-    file: 'src/consumer/membership.ts',
+    file: 'src/consumer/fetch-flow.ts',
     find: `if (batch.fetchedOffset !== lane.ledger.next) {`,
     replace: `if (batch.fetchedOffset < 0n) {`,
     without: 'a batch counts only if it continues its lane',
@@ -86,6 +86,15 @@ export const MUTATIONS = [
     without: 'a barrier behind a crash of the database is no proof for what came before it',
     project: 'services',
     tests: ['build/test/integration/transaction/window.spec.js', 'build/test/e2e/window.spec.js'],
+  },
+  {
+    name: 'id sort',
+    file: 'src/inbox/claim.ts',
+    find: ` ORDER BY consumer COLLATE "C", event_id COLLATE "C", record_offset`,
+    replace: ``,
+    without: 'the claims of a group are made in one order by everybody, so that two groups never deadlock',
+    project: 'services',
+    tests: ['build/test/e2e/shared-transactions.spec.js'],
   },
   {
     name: 'key hold',
