@@ -237,7 +237,8 @@ const oursReplay: Contender = async (setup, watch) => {
 async function setBack({ group: groupId, brokers, topic }: ContenderSetup): Promise<void> {
   const admin = new Kafka({ clientId: groupId, brokers: [...brokers], logLevel: logLevel.ERROR }).admin();
   await admin.connect();
-  await admin.resetOffsets({ groupId, topic, earliest: true });
+  const partitions = Array.from({ length: PARTITIONS }, (_, partition) => ({ partition, offset: '0' }));
+  await admin.setOffsets({ groupId, topic, partitions });
   await admin.disconnect();
 }
 

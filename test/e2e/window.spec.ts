@@ -4,7 +4,7 @@ import { ParkedEvents } from 'nestjs-kafka-idempotency';
 import { until } from 'nestjs-kafka-idempotency/testing';
 import { startEmbeddedPostgres, type EmbeddedPostgresServer } from '../services/embedded-postgres.js';
 import { eventHandler, Gate, writeEffect, type TestEvent, type Tools } from './kit/handlers.js';
-import { testService, testWorker, testWorld } from './kit/in-test.js';
+import { testService, testSession, testWorker, testWorld } from './kit/in-test.js';
 import type { RunningService } from './kit/service.js';
 import type { World } from './kit/world.js';
 
@@ -225,4 +225,29 @@ test('F22 a parked event that is redelivered is on disk at once, for others act 
   await until(() => world.db.query('SELECT 1'), { what: 'the database', timeoutMs: 10_000 });
   expect(await world.effects()).toEqual(['e0']);
   expect(await parked.count()).toMatchObject({ dead: 0 });
+});
+
+test('F22 what was looked up in a run of duplicates is not committed past before a barrier either', async () => {
+  const { world, topic } = await windowWorld();
+  const other = await testSession(world);
+  await other.query('SET synchronous_commit = off');
+  const handle = (eventIds: string[]) =>
+    other.query(
+      `INSERT INTO processed_events (consumer, event_id, topic, partition, record_offset, fingerprint)
+       SELECT 'test', event_id, 'elsewhere', 0, 0, 0 FROM unnest($1::text[]) AS event_id`,
+      [eventIds],
+    );
+  const service = await testService(world, {
+    controllers: [eventHandler(topic, ({ id }, tools) => writeEffect(tools, id))],
+  });
+  await handle(ids(2));
+  await world.send(topic, ...events(2));
+  await world.untilCommitted(topic, 2);
+  await handle(ids(40).slice(2));
+  await world.send(topic, ...events(40).slice(2));
+  await world.untilCommitted(topic, 40);
+  expect(service.named('received')).toHaveLength(2);
+  await postgres.restart('immediate');
+  await until(() => world.db.query('SELECT 1'), { what: 'the database', timeoutMs: 10_000 });
+  expect(await world.processed()).toHaveLength(40);
 });
