@@ -306,8 +306,12 @@ export class Membership implements GroupListener, LaneHost {
     const detail = `no heartbeat was answered for ${Math.round(this.#heartbeats.silentMs(now) / 1000)} s`;
     if (this.#heartbeats.isStale(now) && !this.#heartbeats.isJoining)
       this.parts.brokers.begin('The brokers do not answer, so nothing new begins', detail);
+    const refusedMs = this.#committer.refusedMs(now);
     // kafkajs asks a coordinator that is frozen again and again, for minutes. A new client asks the others.
     if (this.#heartbeats.isLost(now)) this.crashed(new Error(detail));
+    // When the coordinator moves it may take the heartbeats to the new one and leave the commits at the old one, for ever.
+    else if (refusedMs > this.parts.config.sessionTimeout)
+      this.crashed(new Error(`no offset commit was taken for ${Math.round(refusedMs / 1000)} s`));
     else void this.#commit();
   }
 

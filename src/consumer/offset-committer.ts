@@ -19,6 +19,7 @@ export class OffsetCommitter {
   #inFlight: Promise<void> | undefined;
   #again = false;
   #blocked = false;
+  #refusedSince: number | undefined;
 
   constructor(
     private readonly client: GroupClient,
@@ -53,6 +54,12 @@ export class OffsetCommitter {
   /** A new generation has begun, and its lanes stand where the group does. */
   open(): void {
     this.#blocked = false;
+    this.#refusedSince = undefined;
+  }
+
+  /** For how long every commit of this generation has been refused; by performance.now(). */
+  refusedMs(now: number): number {
+    return this.#refusedSince === undefined ? 0 : now - this.#refusedSince;
   }
 
   async #run(): Promise<void> {
@@ -96,12 +103,14 @@ export class OffsetCommitter {
     try {
       await this.client.commit(offsets);
     } catch (error) {
+      this.#refusedSince ??= performance.now();
       // The work is done and stays done: whoever owns the partition next skips it as duplicates.
       this.#logger.warn(
         `The broker did not take the offsets of ${offsets.length} partition(s): ${(error as Error).message}. Their records are delivered again and skipped`,
       );
       return false;
     }
+    this.#refusedSince = undefined;
     for (const { lane, offset } of offsets) lane.ledger.commitAcknowledged(offset);
     this.emit({ name: 'committed', offsets: told });
     return true;

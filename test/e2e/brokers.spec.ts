@@ -22,6 +22,7 @@ const SESSION = 1500;
 /** Of Kafka's protocol. */
 const HEARTBEAT = 12;
 const ILLEGAL_GENERATION = 22;
+const NOT_COORDINATOR = 16;
 
 /** The test itself goes past the proxy. */
 const ownWorld = (): Promise<World> => testWorld({ brokers: broker.kafka.brokers });
@@ -118,6 +119,20 @@ test('B07 with every offset commit refused, the work goes on, and the next owner
   expect(second.named('duplicate')).toHaveLength(10);
   expect(await world.effects()).toEqual(ids(0, 10));
   expect([...service.failures, ...second.failures]).toEqual([]);
+});
+
+test('offset commits that are refused for a session, while heartbeats are answered, end with a new client: their coordinator has moved', async () => {
+  const world = await ownWorld();
+  const topic = await world.topic();
+  const service = await serviceOn(world, topic);
+  await world.untilCommitted(topic, 0);
+  const refused = broker.proxies[0]!.answerCommitWith(NOT_COORDINATOR, { times: Infinity });
+  await world.send(topic, ...events(0, 3));
+  await until(() => service.named('assigned').length > 1, { what: 'a new client', timeoutMs: 30_000 });
+  refused.disarm();
+  await world.untilCommitted(topic, 3);
+  expect(await world.effects()).toEqual(ids(0, 3));
+  expect(service.failures).toEqual([]);
 });
 
 /** One that our members cannot be in a group with. */
