@@ -21,6 +21,7 @@ import { ParkedEvents } from './parking/parked-events.js';
 import { ParkingRoom } from './parking/parking-room.js';
 import { IdempotentKafkaServer } from './consumer/idempotent-kafka.server.js';
 import { findDataSource } from './data-source.js';
+import { whileDatabaseReturns } from './database-patience.js';
 import { GroupTransactions } from './handler/group-transactions.js';
 import { HandlerCatalogue } from './handler/handler-catalogue.js';
 import { IdempotencyInterceptor } from './handler/idempotency.interceptor.js';
@@ -103,7 +104,7 @@ export class IdempotencyModule implements OnModuleInit, OnApplicationBootstrap, 
   async onModuleInit(): Promise<void> {
     this.#transactions = await this.checks.run();
     this.scope.install();
-    await this.scope.watchServer(() => this.server.databaseRestarted());
+    await whileDatabaseReturns(() => this.scope.watchServer(() => this.server.databaseRestarted()));
   }
 
   onApplicationBootstrap(): void {

@@ -2,12 +2,14 @@ import { Inject, Injectable, Logger } from '@nestjs/common';
 import { ModuleRef, ModulesContainer } from '@nestjs/core';
 import type { DataSource } from 'typeorm';
 import { findDataSource, poolSizeOf } from './data-source.js';
+import { whileDatabaseReturns } from './database-patience.js';
 import { GroupTransactions } from './handler/group-transactions.js';
 import { HandlerCatalogue, type IdempotentHandler } from './handler/handler-catalogue.js';
 import { Inbox } from './inbox/inbox.js';
 import { DeadLetterTopic } from './kafka/dead-letter-topic.js';
 import type { ResolvedOptions } from './options/resolve.js';
 import { ParkingRoom } from './parking/parking-room.js';
+import type { CatalogQuery } from './schema/catalog.js';
 import { PROCESSED_EVENTS } from './schema/processed-events.js';
 import { checkSchema } from './schema/schema-guard.js';
 import { IdempotencyError } from './shared/errors.js';
@@ -42,13 +44,13 @@ export class StartupChecks {
     this.#tellKeys(transactions);
     this.#groupsOrKeys();
     this.#batchesFit();
-    const facts = await checkSchema((sql, params) => dataSource.query(sql, params as unknown[]), {
-      schema: this.options.schema ?? dataSource.options.schema,
-    });
+    const { schema = dataSource.options.schema } = this.options;
+    const query: CatalogQuery = (sql, params) => dataSource.query(sql, params);
+    const facts = await whileDatabaseReturns(() => checkSchema(query, { schema }));
     this.#timeoutsFit(facts.idleInTransactionTimeoutMs);
     this.inbox.open(qualifiedTable(facts.schema, PROCESSED_EVENTS));
     this.parking.open(facts.schema);
-    if (this.#sharing.length > 0) await this.groups.open((sql) => dataSource.query(sql));
+    if (this.#sharing.length > 0) await whileDatabaseReturns(() => this.groups.open((sql) => dataSource.query(sql)));
     await this.deadLetters?.check();
     return transactions;
   }

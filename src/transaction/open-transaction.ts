@@ -166,10 +166,17 @@ class Transaction implements OpenTransaction, Joinable {
     );
   }
 
+  /** In one function, as commit() is: each promise more costs microseconds, for every record. */
   async begin(): Promise<void> {
     try {
       if (this.runner.hasSubscribers) await this.#ask('Before', 'TransactionStart');
-      await this.#sendBegin();
+      try {
+        const met = this.setting.server.meet(this.runner.client);
+        if (met !== undefined) await met;
+        await this.#sendBegin();
+      } catch (error) {
+        throw this.#notBegun(error);
+      }
       this.runner.markBegun();
       this.#connection.watch();
       if (this.runner.hasSubscribers) await this.#ask('After', 'TransactionStart');
@@ -181,7 +188,8 @@ class Transaction implements OpenTransaction, Joinable {
 
   async endPiece(check: string | undefined): Promise<void> {
     if (this.phase !== 'open') throw this.#ended();
-    await this.#atRest();
+    await nextTurn();
+    this.#checkRest();
     if (this.firstError !== undefined) throw transactionAborted(this.owner, this.firstError);
     if (check !== undefined) await this.#check(check);
     this.#connection.order.beginPiece();
@@ -190,13 +198,19 @@ class Transaction implements OpenTransaction, Joinable {
   async commit(): Promise<void> {
     if (this.phase !== 'open') throw this.#ended();
     try {
-      await this.#getReady();
+      if (this.#connection.verdict !== undefined) throw this.#connection.verdict;
+      if (this.runner.hasSubscribers) await this.#ask('Before', 'TransactionCommit');
+      await nextTurn();
+      this.#checkRest();
     } catch (error) {
       await this.rollback();
       throw error;
     }
     this.#close();
-    await this.#conclude(await sendCommit(this.runner.client));
+    const outcome = await sendCommit(this.runner.client);
+    if (outcome.kind !== 'committed') throw await this.#notCommitted(outcome);
+    this.phase = 'committed';
+    await this.#letGo();
     if (this.runner.hasSubscribers) await this.#tell('After', 'TransactionCommit');
   }
 
@@ -223,25 +237,22 @@ class Transaction implements OpenTransaction, Joinable {
     void this.runner.destroy(error);
   }
 
-  async #sendBegin(): Promise<void> {
+  #sendBegin(): Promise<unknown> {
     const { client } = this.runner;
     const { claim, isolation, durability } = this.request;
     const begin = isolation === undefined ? 'BEGIN' : `BEGIN ISOLATION LEVEL ${isolation}`;
-    try {
-      const met = this.setting.server.meet(client);
-      if (met !== undefined) await met;
-      if (claim === undefined) await send(client, begin);
-      else {
-        const name = this.names.nameOf(client, claim.text);
-        const steps = durability === 'window' ? [begin, WINDOW] : [begin];
-        this.claimed = await beginWithClaim(client, steps, { ...claim, name });
-      }
-    } catch (error) {
-      const state = sqlState(error);
-      if (claim !== undefined && state === LOCK_NOT_AVAILABLE) throw claimBusy(this.owner, claim.lockTimeoutMs, error);
-      // Without a state it is no answer of the server: the connection broke.
-      throw state === undefined || isOutageState(state) ? databaseUnavailable(this.owner, error) : error;
-    }
+    if (claim === undefined) return send(client, begin);
+    const name = this.names.nameOf(client, claim.text);
+    const steps = durability === 'window' ? [begin, WINDOW] : [begin];
+    return beginWithClaim(client, steps, { ...claim, name }).then((claimed) => (this.claimed = claimed));
+  }
+
+  #notBegun(error: unknown): unknown {
+    const { claim } = this.request;
+    const state = sqlState(error);
+    if (claim !== undefined && state === LOCK_NOT_AVAILABLE) return claimBusy(this.owner, claim.lockTimeoutMs, error);
+    // Without a state it is no answer of the server: the connection broke.
+    return state === undefined || isOutageState(state) ? databaseUnavailable(this.owner, error) : error;
   }
 
   async #abandon(error: unknown): Promise<void> {
@@ -255,16 +266,7 @@ class Transaction implements OpenTransaction, Joinable {
     if (this.#becomes('rolled back')) await this.#letGo(trouble);
   }
 
-  async #getReady(): Promise<void> {
-    const { verdict } = this.#connection;
-    if (verdict !== undefined) throw verdict;
-    if (this.runner.hasSubscribers) await this.#ask('Before', 'TransactionCommit');
-    await this.#atRest();
-  }
-
-  async #atRest(): Promise<void> {
-    // An un-awaited save() has not reached the connection yet when the handler's promise settles; one turn later it has.
-    await new Promise((resolve) => setImmediate(resolve));
+  #checkRest(): void {
     if (this.phase !== 'open') throw this.#ended();
     if (this.#connection.verdict !== undefined) throw this.#connection.verdict;
     const { unfinished } = this.#connection;
@@ -280,25 +282,23 @@ class Transaction implements OpenTransaction, Joinable {
     }
   }
 
-  async #conclude(outcome: CommitOutcome): Promise<void> {
+  /** What to throw. */
+  async #notCommitted(outcome: Exclude<CommitOutcome, { kind: 'committed' }>): Promise<unknown> {
     switch (outcome.kind) {
-      case 'committed':
-        this.phase = 'committed';
-        return this.#letGo();
       case 'rolled back':
         this.phase = 'rolled back';
         await this.#letGo();
-        throw transactionAborted(this.owner, this.firstError);
+        return transactionAborted(this.owner, this.firstError);
       case 'refused':
         this.phase = 'rolled back';
         this.#connection.firstError ??= outcome.error;
         await this.#letGo(outcome.error);
-        throw outcome.error;
+        return outcome.error;
       case 'unknown': {
         const cause = this.phase === 'destroyed' ? this.firstError : outcome.error;
         this.phase = 'unknown';
         await this.#letGo(outcome.error);
-        throw commitUnknown(this.owner, cause);
+        return commitUnknown(this.owner, cause);
       }
     }
   }
@@ -351,4 +351,9 @@ class Transaction implements OpenTransaction, Joinable {
       this.dataSource.logger.log('warn', `A subscriber failed at ${when}${event} of ${this.owner}: ${String(error)}`);
     }
   }
+}
+
+/** An un-awaited save() has not reached the connection yet when the handler's promise settles; one turn later it has. */
+function nextTurn(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
 }

@@ -129,10 +129,10 @@ export class OwnRunner {
   }
 
   /** To the pool; the server must have answered the end of the transaction. */
-  async giveBack(): Promise<void> {
-    if (this.#isGone) return;
+  giveBack(): Promise<void> {
+    if (this.#isGone) return Promise.resolve();
     this.#isGone = true;
-    await this.#release();
+    return this.#release();
   }
 
   /** Closed at once, whatever it is doing; pending queries reject. A connection that was given back is not touched. */

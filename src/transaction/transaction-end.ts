@@ -3,7 +3,9 @@ import { send, type PgClient } from './pg-client.js';
 
 /** How COMMIT ended. `rolled back`: PostgreSQL answered ROLLBACK, which drivers call success. */
 export type CommitOutcome =
-  { readonly kind: 'committed' | 'rolled back' } | { readonly kind: 'refused' | 'unknown'; readonly error: Error };
+  | { readonly kind: 'committed' }
+  | { readonly kind: 'rolled back' }
+  | { readonly kind: 'refused' | 'unknown'; readonly error: Error };
 
 /**
  * Sends COMMIT and says what became of the transaction. Only the command tag tells: the transaction status before it can be stale.

@@ -6,6 +6,7 @@ import { until } from 'nestjs-kafka-idempotency/testing';
 import { startEmbeddedPostgres, type EmbeddedPostgresServer } from '../services/embedded-postgres.js';
 import { eventHandler, writeEffect } from './kit/handlers.js';
 import { testProxy, testService, testWorld } from './kit/in-test.js';
+import { KeptLog } from './kit/log.js';
 import { parkedRows } from './kit/parked.js';
 import type { RunningService } from './kit/service.js';
 import type { World } from './kit/world.js';
@@ -17,6 +18,8 @@ beforeAll(async () => {
 });
 afterAll(() => postgres.close());
 
+/** Bytes of the database's answers, of which TypeORM's own start takes about 1,500. */
+const IN_THE_CHECKS = 3000;
 const THREE = { attempts: 3, delay: 10, factor: 1, jitter: 'none' } as const;
 const healthOf = (service: RunningService): Promise<HealthReport> => service.app.get(IdempotencyHealth).check();
 const ids = (count: number, from = 0) => Array.from({ length: count }, (_, at) => ({ id: `e${from + at}` }));
@@ -54,6 +57,24 @@ async function expectAllOnce(world: World, service: RunningService, count: numbe
   expect(told(service, 'recovered')).toHaveLength(told(service, 'outage').length);
   expect(await healthOf(service)).toMatchObject({ live: true, ready: true, reasons: [] });
 }
+
+test('a connection that is lost during the start-up checks does not end the start', async () => {
+  const world = await testWorld({ databaseUrl: postgres.databaseUrl });
+  const topic = await world.topic();
+  const proxy = await testProxy(world);
+  const log = new KeptLog();
+  const cut = proxy.cutAfter(IN_THE_CHECKS);
+  const service = await testService(world, {
+    databaseUrl: proxy.url,
+    logger: log,
+    controllers: [eventHandler(topic, ({ id }, tools) => writeEffect(tools, id))],
+  });
+  await cut.hit;
+  expect(log.with('start-up checks')).toHaveLength(1);
+  await world.send(topic, { id: 'e0' });
+  await world.untilEffects(1);
+  expect(service.failures).toEqual([]);
+});
 
 test('F19 B11 B28 a database that is away: everything pauses, one record a second probes, and nothing of the backlog is parked', async () => {
   const world = await testWorld({ databaseUrl: postgres.databaseUrl });

@@ -1,7 +1,7 @@
 import type { IdempotencyOptions } from 'nestjs-kafka-idempotency';
 
 /** How the workers bring events to their handlers; what these write is the same. */
-export const MODES = ['default', 'shared', 'keys', 'batch'] as const;
+export const MODES = ['default', 'shared', 'keys', 'batch', 'window'] as const;
 export type Mode = (typeof MODES)[number];
 
 /** What a mode sets in forRoot. Batches are a matter of the decorator. */
@@ -10,6 +10,7 @@ export const MODE_OPTIONS: Readonly<Record<Mode, Partial<IdempotencyOptions>>> =
   shared: { messagesPerTransaction: 50 },
   keys: { concurrency: { keys: 4 } },
   batch: {},
+  window: { durability: 'window' },
 };
 
 export function isMode(text: string): text is Mode {

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { until } from 'nestjs-kafka-idempotency/testing';
 import { rejection, useDatabase, useWorld, versions, type Orm } from './database.js';
 import { claimWithin } from './fixtures.js';
 
@@ -17,6 +18,11 @@ function onEverything(orm: Orm) {
 
 describe.each(versions)('the claim, %s', (_name, orm) => {
   const world = useWorld(orm, database, { subscribers: (o) => onEverything(o) as never[], poolSize: 2 });
+  const waiting = `SELECT 1 FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock'`;
+  const untilOneWaits = () =>
+    until(async () => (await world.other.query<unknown[]>(waiting, [world.schema])).length > 0, {
+      what: 'a claim to wait for the one in front',
+    });
   const lockTimeout = async (): Promise<unknown> =>
     (await world.dataSource.query<{ lock_timeout: string }[]>('SHOW lock_timeout'))[0]?.lock_timeout;
 
@@ -63,7 +69,7 @@ describe.each(versions)('the claim, %s', (_name, orm) => {
     ] as const) {
       const first = await world.open(id);
       const second = world.open(id);
-      await new Promise((resolve) => setTimeout(resolve, 50));
+      await untilOneWaits();
       await first[end]();
       const transaction = await second;
       expect(transaction.claimed).toHaveLength(rows);
@@ -111,7 +117,7 @@ describe.each(versions)('the claim, %s', (_name, orm) => {
   it('B18 REPEATABLE READ: losing the race for a claim is 40001, and a rerun finds it made', async () => {
     const first = await world.open('e1', { isolation: 'REPEATABLE READ' });
     const second = rejection(world.open('e1', { isolation: 'REPEATABLE READ' }));
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await untilOneWaits();
     await first.commit();
     expect(await second).toMatchObject({ code: '40001' });
     const third = await world.open('e1', { isolation: 'REPEATABLE READ' });
