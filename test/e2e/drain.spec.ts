@@ -44,6 +44,18 @@ test('B25 closing the application waits for the handler, commits its offset, and
   expect(service.named('failed')).toEqual([]);
 });
 
+test('a closed application leaves nothing open that keeps its process alive', async () => {
+  const world = await testWorld();
+  const topic = await world.topic(3);
+  const worker = testWorker(world, { topic });
+  await world.send(topic, { id: 'e1' });
+  await world.untilCommitted(topic, 1);
+  const since = performance.now();
+  worker.close();
+  expect(await worker.untilEnded()).toEqual({ code: 0, signal: null });
+  expect(performance.now() - since).toBeLessThan(10_000);
+});
+
 test('B27 a handler that never ends is rolled back at the deadline, and nothing of it is committed', async () => {
   const world = await testWorld();
   const topic = await world.topic();

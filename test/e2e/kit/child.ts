@@ -92,6 +92,13 @@ async function run(plan: WorkerPlan): Promise<void> {
     },
   });
   app.enableShutdownHooks();
+  // Closes, and leaves the end of the process to Node: what is still open keeps it alive.
+  process.once('message', () => {
+    void app.close().then(() => {
+      process.removeAllListeners('disconnect');
+      process.disconnect();
+    });
+  });
   if (plan.tellsMemory)
     setInterval(() => {
       const buffered = server.health().partitions.reduce((sum, partition) => sum + partition.buffered, 0);

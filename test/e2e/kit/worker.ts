@@ -67,6 +67,11 @@ export class Worker {
     this.#child.kill(name);
   }
 
+  /** Closes the application, and nothing else. */
+  close(): void {
+    this.#child.send('close');
+  }
+
   /** SIGKILL, whatever it is doing. Resolves when it is gone; does nothing if it is already. */
   async kill(): Promise<void> {
     this.#child.kill('SIGKILL');
