@@ -79,6 +79,7 @@ export class AnchorReader {
         this.#trouble = undefined;
         return isWanted() ? found : undefined;
       } catch (error) {
+        if (!isWanted()) return undefined; // what a newer read has found counts
         if (this.#trouble === undefined) {
           const message = (error as Error).message;
           this.#logger.warn(

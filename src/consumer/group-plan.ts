@@ -15,6 +15,11 @@ export class GroupPlan {
     return this.#parts[0] ?? this.most;
   }
 
+  /** A failure is being looked for. */
+  get isDivided(): boolean {
+    return this.#parts.length > 0;
+  }
+
   /** So many from the first on are final. */
   done(count: number): void {
     const [first] = this.#parts;

@@ -101,9 +101,9 @@ export class Lane implements StrandLane {
   get isDead(): boolean {
     return this.#life.signal.aborted;
   }
-  /** A record is being delivered, tried again, or waits for a slot. */
+  /** Records are being looked up, or one is being delivered, tried again, or waits for a slot. */
   get isWorking(): boolean {
-    return this.#records.begun > 0;
+    return this.#isProbing || this.#records.begun > 0;
   }
   /** The record that has been failing for the longest time. */
   get retrying(): Retrying | undefined {

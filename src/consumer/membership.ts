@@ -170,7 +170,7 @@ export class Membership implements GroupListener, LaneHost {
     const isSameMember = memberId === this.#memberId;
     this.#memberId = memberId;
     this.#assigned = partitions;
-    this.#mayKeepLanes = isSameMember;
+    this.#mayKeepLanes &&= isSameMember; // not if a join before, whose anchor never came, was another member's
     this.#anchored = false;
     this.#heartbeats.joined(performance.now());
     this.parts.brokers.end();
@@ -310,7 +310,7 @@ export class Membership implements GroupListener, LaneHost {
     // kafkajs asks a coordinator that is frozen again and again, for minutes. A new client asks the others.
     if (this.#heartbeats.isLost(now)) this.crashed(new Error(detail));
     // When the coordinator moves it may take the heartbeats to the new one and leave the commits at the old one, for ever.
-    else if (refusedMs > this.parts.config.sessionTimeout)
+    else if (refusedMs > this.parts.config.sessionTimeout && !this.#heartbeats.isJoining)
       this.crashed(new Error(`no offset commit was taken for ${Math.round(refusedMs / 1000)} s`));
     else void this.#commit();
   }

@@ -49,6 +49,7 @@ export class OffsetCommitter {
   /** Nothing is written until {@link open}. */
   block(): void {
     this.#blocked = true;
+    this.#refusedSince = undefined;
   }
 
   /** A new generation has begun, and its lanes stand where the group does. */

@@ -78,7 +78,8 @@ export class Strand implements GroupWork {
   async run(): Promise<void> {
     const { lane } = this;
     while (!lane.isDead) {
-      const probe = lane.probe(this);
+      // Not in the middle of a group that a failure has divided: its parts are counted from the first record on.
+      const probe = this.#plan?.isDivided === true ? undefined : lane.probe(this);
       if (probe !== undefined) {
         this.#work = probe;
         await probe;
@@ -91,7 +92,7 @@ export class Strand implements GroupWork {
         continue;
       }
       if (this.#plan !== undefined && this.#plan.next > 1) {
-        const records = this.groups.unconcerned(await this.#gathered(record, this.#plan), this);
+        const records = await this.#gathered(record, this.#plan);
         if (records.length > 1) {
           await this.#together(records, this.#plan);
           continue;
@@ -145,9 +146,11 @@ export class Strand implements GroupWork {
     const { lane } = this;
     const until = performance.now() + this.#maxWaitMs;
     for (;;) {
-      const records = lane.together(record, plan.next);
+      const waiting = lane.together(record, plan.next);
+      const records = this.groups.unconcerned(waiting, this);
+      const isFull = waiting.length >= plan.next || records.length < waiting.length;
       const restMs = until - performance.now();
-      if (restMs <= 0 || records.length >= plan.next || !lane.mayGrow || lane.interrupted.aborted) return records;
+      if (isFull || restMs <= 0 || !lane.mayGrow || lane.interrupted.aborted) return records;
       const timer = setTimeout(() => this.wake(), restMs);
       await this.#untilWoken();
       clearTimeout(timer);

@@ -1,19 +1,17 @@
 import { connect as connectTcp, isIP, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { Logger } from '@nestjs/common';
-import { Kafka, logLevel, type ISocketFactory, type ISocketFactoryArgs, type KafkaConfig } from 'kafkajs';
-import { within } from '../shared/within.js';
+import type { ISocketFactory, ISocketFactoryArgs, KafkaConfig } from 'kafkajs';
+import { askBroker, type Answer } from './broker-question.js';
 
 const TICK_MS = 500;
 /** Without an answer, before the broker is asked. A join may wait for its answer as long as the slowest member takes. */
 const SUSPICIOUS_MS = 2000;
-/** The least time for its answer; more where a user's network needs more to connect. */
-const PROBE_MS = 3000;
-const DEFAULT_CONNECTION_TIMEOUT_MS = 1000;
-const DISCONNECT_MS = 500;
+/** Between questions to a broker that has answered one while it owed another answer: doubled each time. */
+const LONGEST_PAUSE_MS = 10_000;
+/** Nobody has wanted to connect to it for so long: it may be gone for good. */
+const FORGET_MS = 60_000;
 const KEEP_ALIVE_MS = 60_000;
-/** kafkajs's name for it: an answer too. */
-const REFUSED_LOGIN = 'KafkaJSSASLAuthenticationError';
 
 interface Connection {
   readonly socket: Socket;
@@ -24,19 +22,31 @@ interface Connection {
   waitingSince: number | undefined;
 }
 
+/** What is known of a broker beyond its connections. */
+interface Suspect {
+  readonly broker: ISocketFactoryArgs;
+  isAsked: boolean;
+  pauseMs: number;
+  askAgainAt: number;
+  /** Questions in a row whose connection did not come about. */
+  unreached: number;
+  isSilent: boolean;
+  wantedAt: number;
+}
+
 /**
  * Brokers that take connections and answer nothing: frozen ones, and those behind a network that swallows. kafkajs waits for each request that it sent there,
  * a join for more than the rebalance timeout, while the cluster has chosen others long ago. So, for all clients that use this socket factory:
  * - who owes an answer for seconds is asked something small on a connection of its own;
  * - if that is not answered either, connections to it are cut, and kafkajs goes on as if the broker had died;
  * - until it answers again, new connections to it are refused.
+ * A broker that refuses, or a login that fails, is no silence: kafkajs hears of those itself.
  */
 export class SilentBrokers {
   readonly #logger = new Logger('IdempotentKafkaServer');
   readonly #open: ISocketFactory;
   readonly #connections = new Set<Connection>();
-  readonly #probing = new Set<string>();
-  readonly #silent = new Map<string, ISocketFactoryArgs>();
+  readonly #suspects = new Map<string, Suspect>();
   #timer: NodeJS.Timeout | undefined;
 
   constructor(private readonly config: KafkaConfig) {
@@ -45,15 +55,17 @@ export class SilentBrokers {
 
   /** Those that are known to be silent last. */
   inOrder(addresses: readonly string[]): string[] {
-    return [
-      ...addresses.filter((address) => !this.#silent.has(address)),
-      ...addresses.filter((address) => this.#silent.has(address)),
-    ];
+    const isSilent = (address: string) => this.#suspects.get(address)?.isSilent === true;
+    return [...addresses.filter((address) => !isSilent(address)), ...addresses.filter(isSilent)];
   }
 
   readonly socketFactory: ISocketFactory = (broker) => {
     const address = addressOf(broker);
-    if (this.#silent.has(address)) throw new Error(`${address} takes connections and does not answer`);
+    const suspect = this.#suspects.get(address);
+    if (suspect?.isSilent === true) {
+      suspect.wantedAt = performance.now();
+      throw new Error(`${address} takes connections and does not answer`);
+    }
     const socket = this.#open(broker);
     const connection: Connection = { socket, broker, answered: 0, waitingSince: undefined };
     this.#connections.add(connection);
@@ -68,82 +80,73 @@ export class SilentBrokers {
 
   #look(now: number): void {
     if (this.#connections.size === 0) return this.#rest();
-    const suspects = new Map(this.#silent);
+    const owing = new Map<string, ISocketFactoryArgs>();
     for (const connection of this.#connections) {
       if (connection.socket.bytesWritten === connection.answered) continue;
       connection.waitingSince ??= now;
-      if (now - connection.waitingSince >= SUSPICIOUS_MS) suspects.set(addressOf(connection.broker), connection.broker);
+      if (now - connection.waitingSince >= SUSPICIOUS_MS) owing.set(addressOf(connection.broker), connection.broker);
     }
-    for (const broker of suspects.values()) void this.#probe(broker);
+    for (const [address, broker] of owing) this.#suspect(address, broker, now);
+    for (const [address, suspect] of this.#suspects) {
+      const isOver = suspect.isSilent ? now - suspect.wantedAt > FORGET_MS : !owing.has(address);
+      if (suspect.isAsked || (!isOver && now < suspect.askAgainAt)) continue;
+      if (isOver) this.#suspects.delete(address);
+      else void this.#ask(address, suspect);
+    }
+  }
+
+  #suspect(address: string, broker: ISocketFactoryArgs, now: number): void {
+    if (this.#suspects.has(address)) return;
+    this.#suspects.set(address, {
+      broker,
+      isAsked: false,
+      pauseMs: SUSPICIOUS_MS,
+      askAgainAt: now,
+      unreached: 0,
+      isSilent: false,
+      wantedAt: now,
+    });
   }
 
   /** Nobody uses these brokers any more; what was known of them will be old when somebody does. */
   #rest(): void {
     clearInterval(this.#timer);
     this.#timer = undefined;
-    this.#silent.clear();
+    this.#suspects.clear();
   }
 
-  async #probe(broker: ISocketFactoryArgs): Promise<void> {
-    const address = addressOf(broker);
-    if (this.#probing.has(address)) return;
-    this.#probing.add(address);
-    const begun = performance.now();
-    const isAnswering = await this.#answers(broker);
-    this.#probing.delete(address);
-    if (isAnswering) this.#heard(address);
-    else this.#cut(broker, begun);
+  async #ask(address: string, suspect: Suspect): Promise<void> {
+    const asked = performance.now();
+    suspect.isAsked = true;
+    const answer = await askBroker(suspect.broker, this.config, this.#open);
+    suspect.isAsked = false;
+    suspect.askAgainAt = performance.now();
+    this.#judge(address, suspect, answer, asked);
   }
 
-  #heard(address: string): void {
-    if (this.#silent.delete(address)) this.#logger.log(`Broker ${address} answers again`);
-    for (const connection of this.#connections)
-      if (addressOf(connection.broker) === address) connection.waitingSince = undefined;
+  #judge(address: string, suspect: Suspect, answer: Answer, asked: number): void {
+    suspect.unreached = answer === 'unreached' ? suspect.unreached + 1 : 0;
+    if (answer === 'silence' || suspect.unreached > 1) return this.#cut(address, suspect, asked);
+    if (answer === 'unreached') return; // once may be a busy moment
+    if (suspect.isSilent) this.#logger.log(`Broker ${address} is heard of again`);
+    suspect.isSilent = false;
+    suspect.askAgainAt += suspect.pauseMs;
+    suspect.pauseMs = Math.min(2 * suspect.pauseMs, LONGEST_PAUSE_MS);
   }
 
   /** Those that were waiting before it was asked. */
-  #cut(broker: ISocketFactoryArgs, asked: number): void {
-    const address = addressOf(broker);
+  #cut(address: string, suspect: Suspect, asked: number): void {
     const waiting = [...this.#connections].filter(
-      ({ broker: other, waitingSince }) => addressOf(other) === address && (waitingSince ?? asked) < asked,
+      ({ broker, waitingSince }) => addressOf(broker) === address && (waitingSince ?? asked) < asked,
     );
-    if (waiting.length === 0) return; // what it owed has come meanwhile
-    if (!this.#silent.has(address))
+    if (waiting.length === 0 && !suspect.isSilent) return; // what it owed has come meanwhile
+    if (!suspect.isSilent)
       this.#logger.warn(
         `Broker ${address} takes connections and does not answer: connections to it are cut, and refused until it does`,
       );
-    this.#silent.set(address, broker);
+    suspect.isSilent = true;
+    suspect.askAgainAt += TICK_MS;
     for (const { socket } of waiting) socket.destroy(new Error(`${address} does not answer`));
-  }
-
-  /** Whether it tells its API versions, and lets us in, as to any client of this configuration. */
-  async #answers(broker: ISocketFactoryArgs): Promise<boolean> {
-    const sockets: Socket[] = [];
-    const socketFactory: ISocketFactory = ({ onConnect }) => {
-      const socket = this.#open({ ...broker, onConnect });
-      sockets.push(socket);
-      return socket;
-    };
-    const { retry, logCreator: _, ...config } = this.config;
-    const kafka = new Kafka({
-      ...config,
-      brokers: [addressOf(broker)],
-      socketFactory,
-      logLevel: logLevel.NOTHING,
-      retry: { ...retry, retries: 0 },
-    });
-    const patienceMs = Math.max(PROBE_MS, 3 * (config.connectionTimeout ?? DEFAULT_CONNECTION_TIMEOUT_MS));
-    const admin = kafka.admin();
-    let isAnswering = false;
-    const asking = admin.connect().then(
-      () => (isAnswering = true),
-      (error: Error) => (isAnswering = error.name === REFUSED_LOGIN),
-    );
-    await within(asking, patienceMs);
-    // By an error, for kafkajs does not hear of a socket that is only closed, and its timers would go on.
-    if (!isAnswering) for (const socket of sockets) socket.destroy(new Error('not answered'));
-    await within(admin.disconnect(), DISCONNECT_MS).catch(() => undefined); // nobody waits for it
-    return isAnswering;
   }
 }
 

@@ -20,8 +20,8 @@ SELECT count(*)::integer AS removed FROM gone`;
  * - later records of the ownership cost nothing.
  */
 export class ProcessMark {
-  /** `unsure`: it was to be written, and nobody has said that it is. */
-  #row: 'none' | 'unsure' | 'stands' = 'none';
+  /** `unsure`: it was to be written, and nobody has said that it is; an earlier ownership of this process may have left one, too. */
+  #row: 'none' | 'unsure' | 'stands' = 'unsure';
   /** Marking and unmarking, one after the other. */
   #last: Promise<unknown> = Promise.resolve();
   readonly #place: [string, string, number];

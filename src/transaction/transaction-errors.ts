@@ -105,17 +105,23 @@ export function databaseUnavailable(owner: string, cause: unknown): IdempotencyE
   );
 }
 
-/** The SQLSTATE if there is one: an error's own text can hold values of the row. */
-function named(error: unknown): string {
-  const state = sqlState(error);
-  if (state !== undefined) return `error ${state}`;
-  return error instanceof Error ? `error '${error.message}'` : 'error';
-}
-
 export function serverRestarted(): IdempotencyError {
   return new IdempotencyError(
     'DATABASE_UNAVAILABLE',
     'The database crashed or was started again, so transactions that were not on disk may be gone; their records are delivered again',
     { retryable: true },
   );
+}
+
+export function unanswered(ms: number): IdempotencyError {
+  return new IdempotencyError('DATABASE_UNAVAILABLE', `The database did not answer within ${ms / 1000} s`, {
+    retryable: true,
+  });
+}
+
+/** The SQLSTATE if there is one: an error's own text can hold values of the row. */
+function named(error: unknown): string {
+  const state = sqlState(error);
+  if (state !== undefined) return `error ${state}`;
+  return error instanceof Error ? `error '${error.message}'` : 'error';
 }

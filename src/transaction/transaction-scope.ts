@@ -1,5 +1,6 @@
 import type { DataSource, EntityManager } from 'typeorm';
 import type { EmitEvent } from '../shared/events.js';
+import { within } from '../shared/within.js';
 import { joinDataSource, leaveDataSource } from './data-source-join.js';
 import { JoinedTransaction } from './joined-transaction.js';
 import { openTransaction, type Isolation, type OpenRequest, type OpenTransaction } from './open-transaction.js';
@@ -7,9 +8,10 @@ import { ownerOf } from './own-runner.js';
 import { ASK_RUN, SERVER_RUN, ServerRun } from './server-run.js';
 import { StatementNames } from './statement-names.js';
 import { current, enter, outside } from './transaction-context.js';
-import { nestedIsolation, serverRestarted } from './transaction-errors.js';
+import { nestedIsolation, serverRestarted, unanswered } from './transaction-errors.js';
 
 const OWNER = 'TransactionScope.run()';
+const LONGEST_MS = 20_000;
 // set_config holds until this statement's own commit has been written. The message makes it a writing one: an empty transaction flushes nothing.
 const BARRIER = `SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'nestjs-kafka-idempotency', ''), ${SERVER_RUN} AS run`;
 
@@ -131,8 +133,11 @@ export class TransactionScope {
     this.#server.told(await this.#ask(ASK_RUN));
   }
 
+  /** A connection that is half open would else be waited for until the system gives it up, with every offset behind it. */
   async #ask(sql: string): Promise<string> {
-    const [row] = await outside(this.#dataSource, () => this.#dataSource.query<{ run: string }[]>(sql));
+    const asked = outside(this.#dataSource, () => this.#dataSource.query<{ run: string }[]>(sql));
+    if (!(await within(asked, LONGEST_MS))) throw unanswered(LONGEST_MS);
+    const [row] = await asked;
     return row!.run;
   }
 }

@@ -1,7 +1,10 @@
+import { createServer, type AddressInfo, type Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { logLevel, type KafkaConfig } from 'kafkajs';
 import { afterAll, afterEach, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { until, type KafkaProxy } from 'nestjs-kafka-idempotency/testing';
 import { kafkaClients } from '#src/kafka/kafka-client.js';
+import { SilentBrokers } from '#src/kafka/silent-brokers.js';
 import { startProxiedKafka, type ProxiedKafka } from '../../services/proxied-kafka.js';
 
 /** With all of kafkajs's patience: only the watch over the brokers can end a request early. */
@@ -97,3 +100,30 @@ test('a broker that answers others keeps the connection on which it is silent: a
   expect(performance.now() - since).toBeGreaterThan(7000);
   expect(late.crashes).toEqual([]);
 }, 60_000);
+
+test.each(['refuses further connections', 'answers them, in whatever form'] as const)(
+  'a broker that %s is not silent: the connection on which an answer is waited for stays',
+  async (manner) => {
+    const asked: Socket[] = [];
+    const server = createServer((socket) => {
+      asked.push(socket);
+      if (asked.length > 1) socket.once('data', () => socket.end('whatever'));
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    onTestFinished(() => {
+      server.close();
+      asked.forEach((socket) => socket.destroy());
+    });
+    const { port } = server.address() as AddressInfo;
+    const { socketFactory } = new SilentBrokers({ brokers: [`127.0.0.1:${port}`], logLevel: logLevel.NOTHING });
+    const socket = socketFactory({ host: '127.0.0.1', port, ssl: null as never, onConnect: () => undefined });
+    onTestFinished(() => void socket.destroy());
+    await until(() => asked.length === 1, { what: 'the connection' });
+    if (manner === 'refuses further connections') server.close();
+    socket.write('a request');
+    await sleep(7000); // longer than a silent broker is given
+    expect(socket.destroyed).toBe(false);
+    expect(asked.length > 1, 'it was asked').toBe(manner !== 'refuses further connections');
+  },
+  20_000,
+);
