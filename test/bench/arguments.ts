@@ -39,7 +39,7 @@ processor time. Each run is a process of its own on a backlog of its own, and co
   --json FILE         also write the figures to this file
 
   --growth            speed, WAL and bytes a row while processed_events grows
-  --rows N,N,...      to so many rows, ascending (default 0,1000000,10000000,50000000: 17 GB of disk and a good while)
+  --rows N,N,...      to so many rows, ascending (default 0,1000000,10000000,50000000: 23 GB of disk and a good while)
   --ids v4|v7         only with event ids of this UUID version (default both)
 
   --memory            the largest resident set while a backlog of 1 MB records is caught up on

@@ -1,5 +1,5 @@
 import { World } from '../e2e/kit/world.js';
-import type { Services } from '../services/services.js';
+import type { Services, ServicesOptions } from '../services/services.js';
 import type { BenchArguments, Given } from './arguments.js';
 import { workloadOf } from './contenders.js';
 import type { IdVersion } from './event-ids.js';
@@ -8,6 +8,11 @@ import { OldEvents } from './old-events.js';
 import { runIn, type Run } from './run.js';
 
 const MODES = ['ours-default', 'ours-shared', 'ours-batch'];
+
+/** No run is to have a checkpoint in its middle because of what it writes, or what the filling wrote. */
+export const GROWTH_SERVICES: ServicesOptions = {
+  postgres: { settings: { max_wal_size: '8GB', checkpoint_timeout: '30min' } },
+};
 
 export interface GrowthRow {
   readonly ids: IdVersion;

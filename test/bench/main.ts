@@ -3,7 +3,7 @@ import { findOrStartServices } from '../services/services.js';
 import { readArguments, USAGE, type BenchArguments } from './arguments.js';
 import { compare } from './compare.js';
 import { CONTENDERS } from './contenders.js';
-import { grow } from './growth.js';
+import { grow, GROWTH_SERVICES } from './growth.js';
 import { placeOf } from './header.js';
 import { weigh } from './memory.js';
 
@@ -23,7 +23,7 @@ switch (given.kind) {
 }
 
 async function run(given: Extract<BenchArguments, { kind: 'table' | 'growth' | 'memory' }>): Promise<void> {
-  const services = await findOrStartServices();
+  const services = await findOrStartServices(given.kind === 'growth' ? GROWTH_SERVICES : {});
   try {
     console.log(await placeOf(services));
     const figures =

@@ -7,7 +7,7 @@ import { CONSUMER } from './workload.js';
 
 const AT_ONCE = 1_000_000;
 /** A row with its index, and what else is written meanwhile: WAL, the backlogs. */
-const DISK = { bytesPerRow: 250, besides: 4_000_000_000 };
+const DISK = { bytesPerRow: 250, besides: 10_000_000_000 };
 
 /** Rows as this consumer's events of the last two weeks would have left them: one each 24 ms, in the order in which they came. */
 const FILL = (ids: IdVersion) => `
