@@ -1,50 +1,85 @@
 import { fork } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
 import { World } from '../e2e/kit/world.js';
 import type { Services } from '../services/services.js';
-import { timedEvents, TIMES_EVENTS } from './contenders.js';
-import { eventOf, KEYS, PARTITIONS, type ContenderResult, type ContenderSetup } from './workload.js';
+import { newEventId } from './event-ids.js';
+import {
+  eventOf,
+  eventsOfRecords,
+  KEYS,
+  timedEvents,
+  WARM_UP,
+  type ContenderResult,
+  type ContenderSetup,
+  type Workload,
+} from './workload.js';
 
 const LONGEST_RUN_MS = 240_000;
-const SEND_AT_ONCE = 1000;
+/** The messages of one send: a batch of them stays below what a broker takes. */
+const SEND_AT_ONCE = { messages: 1000, bytes: 1_000_000 };
 
 export interface Run {
   readonly perSecond: number;
   readonly cpuMicrosPerEvent: number;
+  readonly walBytesPerEvent: number;
+  readonly rssAtStartBytes: number;
+  readonly peakRssBytes: number;
 }
 
-/** One run of one contender on a backlog of its own. Throws if the ledger is wrong afterwards: such a figure is none. */
-export async function runContender(id: string, given: number, services: Services): Promise<Run> {
-  const events = given * (TIMES_EVENTS[id] ?? 1);
+/** One run of one contender on a backlog and tables of its own. */
+export async function runContender(id: string, workload: Workload, services: Services): Promise<Run> {
   const world = await World.create({ brokers: services.brokers, databaseUrl: services.databaseUrl });
   try {
-    const topic = await world.topic(PARTITIONS);
-    await fill(world, topic, events);
-    const { brokers, databaseUrl, schema, group } = world;
-    const offsets = await world.admin.fetchTopicOffsets(topic);
-    const inFirst = Number(offsets.find(({ partition }) => partition === 0)?.high);
-    const setup = { id, brokers, databaseUrl, schema, topic, group, events, inFirst };
-    const result = await inProcess(setup);
-    await checkLedger(world, topic, events, id);
-    return {
-      // Of all partitions at the speed of those that are timed.
-      perSecond: (result.timedEvents / result.ms) * 1000 * (events / timedEvents(setup)),
-      cpuMicrosPerEvent: (result.cpuMs * 1000) / result.timedEvents,
-    };
+    return await runIn(world, id, workload);
   } finally {
     await world.close();
   }
 }
 
-async function fill(world: World, topic: string, events: number): Promise<void> {
-  for (let sent = 0; sent < events; sent += SEND_AT_ONCE) {
-    const messages = Array.from({ length: Math.min(SEND_AT_ONCE, events - sent) }, (_, at) => {
-      const id = randomUUID();
-      return { key: `key-${(sent + at) % KEYS}`, value: eventOf(id), headers: { 'event-id': id } };
+/** One run on a backlog and under a group of its own. Throws if the ledger is wrong afterwards: such a figure is none. */
+export async function runIn(world: World, id: string, workload: Workload): Promise<Run> {
+  const { records, partitions } = workload;
+  const { brokers, databaseUrl, schema } = world;
+  const topic = await world.topic(partitions);
+  const events = await fill(world, topic, workload);
+  const offsets = await world.admin.fetchTopicOffsets(topic);
+  const inFirst = Number(offsets.find(({ partition }) => partition === 0)?.high);
+  const warmUp = Math.min(WARM_UP, records >> 1);
+  const setup = { ...workload, id, brokers, databaseUrl, schema, topic, group: topic, warmUp, inFirst };
+  await world.db.query('TRUNCATE effects');
+  const walBefore = await walPosition(world);
+  const result = await inProcess(setup);
+  const walBytes = Number((await walPosition(world)) - walBefore);
+  await checkLedger(world, setup, events);
+  return {
+    // Of all partitions at the speed of those that are timed.
+    perSecond: (result.timedEvents / result.ms) * 1000 * (records / timedEvents(setup)),
+    cpuMicrosPerEvent: (result.cpuMs * 1000) / result.timedEvents,
+    walBytesPerEvent: walBytes / records,
+    rssAtStartBytes: result.rssAtStartBytes,
+    peakRssBytes: result.peakRssBytes,
+  };
+}
+
+/** Returns how many different events there are. */
+async function fill(world: World, topic: string, workload: Workload): Promise<number> {
+  const { records, valueBytes, duplicates } = workload;
+  const atOnce = Math.max(1, Math.min(SEND_AT_ONCE.messages, Math.floor(SEND_AT_ONCE.bytes / valueBytes)));
+  const ids: string[] = [];
+  const events = eventsOfRecords(records, duplicates);
+  for (let sent = 0; sent < records; sent += atOnce) {
+    const messages = events.slice(sent, sent + atOnce).map((event) => {
+      const id = (ids[event] ??= newEventId(workload.ids, Date.now()));
+      return { key: `key-${event % KEYS}`, value: eventOf(id, valueBytes), headers: { 'event-id': id } };
     });
     await world.sendRaw(topic, ...messages);
   }
+  return ids.length;
+}
+
+async function walPosition({ db }: World): Promise<bigint> {
+  const [{ at }] = await db.query<[{ at: string }]>(`SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn AS at`);
+  return BigInt(at);
 }
 
 function inProcess(setup: ContenderSetup): Promise<ContenderResult> {
@@ -57,13 +92,14 @@ function inProcess(setup: ContenderSetup): Promise<ContenderResult> {
     child.once('message', (message) => (result = message as ContenderResult));
     child.once('exit', (code, signal) => {
       if (result !== undefined && code === 0) resolve(result);
-      else reject(new Error(`${setup.id} ended with ${signal ?? code} before all ${setup.events} events were handled`));
+      else
+        reject(new Error(`${setup.id} ended with ${signal ?? code} before all ${setup.records} records were handled`));
     });
     child.send(setup);
   }).finally(() => clearTimeout(timer));
 }
 
-async function checkLedger(world: World, topic: string, events: number, id: string): Promise<void> {
+async function checkLedger(world: World, { id, topic, group, records, partitions }: ContenderSetup, events: number) {
   const [row] = await world.db.query<[{ all: string; distinct: string }]>(
     'SELECT count(*) AS all, count(DISTINCT event_id) AS distinct FROM effects',
   );
@@ -73,8 +109,8 @@ async function checkLedger(world: World, topic: string, events: number, id: stri
     );
   }
   let committed = 0n;
-  for (let partition = 0; partition < PARTITIONS; partition += 1)
-    committed += (await world.committed(topic, partition)) ?? 0n;
-  if (committed !== BigInt(events))
-    throw new Error(`${id}: offsets committed up to ${committed} of ${events}: the figure does not count`);
+  for (let partition = 0; partition < partitions; partition += 1)
+    committed += (await world.committed(topic, partition, group)) ?? 0n;
+  if (committed !== BigInt(records))
+    throw new Error(`${id}: offsets committed up to ${committed} of ${records}: the figure does not count`);
 }

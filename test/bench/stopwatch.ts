@@ -1,31 +1,34 @@
-import { WARM_UP, type ContenderResult } from './workload.js';
+import type { Timing } from './workload.js';
 
-/** Counts handled events and times all after the warm-up; the same for every contender. */
+/** Counts handled records and times all after the warm-up; the same for every contender. */
 export class Stopwatch {
-  readonly finished: Promise<ContenderResult>;
+  readonly finished: Promise<Timing>;
   #count = 0;
   #warm = 0;
   #startedAt = 0;
   #cpu: NodeJS.CpuUsage | undefined;
-  #tell: (result: ContenderResult) => void = () => {};
+  #tell: (timing: Timing) => void = () => {};
 
-  constructor(private readonly events: number) {
+  constructor(
+    private readonly records: number,
+    private readonly warmUp: number,
+  ) {
     this.finished = new Promise((resolve) => (this.#tell = resolve));
   }
 
-  /** Called by the handler when the work of an event, or of so many, is done. */
-  handled(events = 1): void {
+  /** Called when the work of a record, or of so many, is done, or when a duplicate is skipped. */
+  handled(records = 1): void {
     const before = this.#count;
-    this.#count += events;
-    if (before < WARM_UP && this.#count >= WARM_UP) {
+    this.#count += records;
+    if (before < this.warmUp && this.#count >= this.warmUp) {
       this.#warm = this.#count;
       this.#startedAt = performance.now();
       this.#cpu = process.cpuUsage();
     }
-    if (before >= this.events || this.#count < this.events) return;
+    if (before >= this.records || this.#count < this.records) return;
     const { user, system } = process.cpuUsage(this.#cpu);
     this.#tell({
-      timedEvents: this.events - this.#warm,
+      timedEvents: this.records - this.#warm,
       ms: performance.now() - this.#startedAt,
       cpuMs: (user + system) / 1000,
     });
