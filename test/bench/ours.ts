@@ -87,7 +87,7 @@ export const oursReplay: Contender = async (setup, watch) => {
 async function setBack({ group: groupId, brokers, topic }: ContenderSetup): Promise<void> {
   const admin = new Kafka({ clientId: groupId, brokers: [...brokers], logLevel: logLevel.ERROR }).admin();
   await admin.connect();
-const partitions = (await admin.fetchTopicOffsets(topic)).map(({ partition }) => ({ partition, offset: '0' }));
+  const partitions = (await admin.fetchTopicOffsets(topic)).map(({ partition }) => ({ partition, offset: '0' }));
   await admin.setOffsets({ groupId, topic, partitions });
   await admin.disconnect();
 }
