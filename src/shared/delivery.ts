@@ -32,6 +32,8 @@ export type DeliveryReport =
       readonly error: unknown;
       /** Seen while connecting or on our own connection, and of the kind that no handler can help: the database is away. */
       readonly isOutage?: boolean;
+      /** Another record of the transaction it shares had failed before, and it says nothing about this one. */
+      readonly isConsequence?: boolean;
     };
 
 /**

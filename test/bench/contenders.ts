@@ -308,6 +308,7 @@ export const CONTENDERS: Record<string, Contender> = {
   'ours-failing': oursFailing,
   'hand-shared': handShared,
   'ours-shared': ours({ messagesPerTransaction: SHARED }),
+  'ours-shared-keys': ours({ messagesPerTransaction: SHARED, concurrency: { keys: 50, interleave: true } }),
   'hand-batch': handBatch,
   'ours-batch': oursBatch,
 };
@@ -323,6 +324,7 @@ export const AGAINST: Record<string, string | null> = {
   'ours-failing': 'ours-default',
   'hand-shared': 'nest-stock-6',
   'ours-shared': 'hand-shared',
+  'ours-shared-keys': 'hand-shared',
   'hand-batch': 'nest-stock-6',
   'ours-batch': 'hand-batch',
 };
@@ -331,6 +333,7 @@ export const AGAINST: Record<string, string | null> = {
 export const MORE_EVENTS: Readonly<Record<string, number>> = {
   'hand-shared': 5,
   'ours-shared': 5,
+  'ours-shared-keys': 5,
   'hand-batch': 15,
   'ours-batch': 15,
 };
