@@ -54,6 +54,14 @@ interface Attempt extends Group {
   readonly shared: SharedTransaction;
 }
 
+/** Of a group whose records are at work at once. */
+interface Progress {
+  ran: number;
+  readonly failed: FailedRecord[];
+  /** What they are run for. */
+  readonly atWork: Set<object>;
+}
+
 /**
  * Consecutive records in one transaction, each to every handler of their topic, in order, and then to each that takes batches, all at once:
  * - one attempt; what fails in it fails no event: the record runs again by itself, and that counts;
@@ -168,23 +176,15 @@ export class GroupDelivery {
   /** The same, with records of different keys at once. None of their handlers takes batches: that is refused together with keys. */
   async #runAtOnce(group: Attempt): Promise<GroupEnd | undefined> {
     const { records, lane, shared } = group;
-    const failed: FailedRecord[] = [];
-    const ran = new Set<number>();
-    const atWork = new Set<object>();
-    this.#apart.set(lane, atWork);
-    const run = async (at: number): Promise<boolean> => {
-      const report = await this.#runRecord(group, at, atWork);
-      if (report === undefined) ran.add(at);
-      else if (report !== 'interrupted') failed.push({ at, report });
-      return report === undefined;
-    };
+    const progress: Progress = { ran: 0, failed: [], atWork: new Set() };
+    const { failed } = progress;
+    this.#apart.set(lane, progress.atWork);
     await runInterleaved({
       records,
       keys: this.parts.keys,
-      run,
+      run: (at) => this.#runRecord(group, at, progress),
       opened: shared.opened,
       size: () => shared.size,
-      mayBegin: () => !lane.isDead,
     });
     this.#apart.delete(lane);
     if (failed.length > 0) {
@@ -192,24 +192,23 @@ export class GroupDelivery {
       const [told] = blamed === undefined ? failed : [blamed];
       return this.#stoppedAt(group, blamed?.at, told!.report);
     }
-    return ran.size < shared.size ? INTERRUPTED : undefined;
+    return progress.ran < shared.size ? INTERRUPTED : undefined;
   }
 
-  /** One record by all its handlers, one after another. What it did not come through, if so. */
-  async #runRecord(
-    { records, handlers, lane, deliveries }: Attempt,
-    at: number,
-    atWork: Set<object>,
-  ): Promise<DeliveryReport | 'interrupted' | undefined> {
+  /** One record by all its handlers, one after another. Whether it came through. */
+  async #runRecord({ records, handlers, lane, deliveries }: Attempt, at: number, progress: Progress): Promise<boolean> {
     for (const [index, handler] of handlers.entries()) {
-      if (lane.isDead) return 'interrupted';
+      if (lane.isDead) return false;
       const delivery = deliveries[at]![index]!;
-      atWork.add(delivery);
+      progress.atWork.add(delivery);
       const report = await this.parts.attempts.run(handler, records[at]!, { delivery, on: delivery });
-      atWork.delete(delivery);
-      if (report.outcome !== 'processed' && report.outcome !== 'duplicate') return report;
+      progress.atWork.delete(delivery);
+      if (report.outcome === 'processed' || report.outcome === 'duplicate') continue;
+      progress.failed.push({ at, report });
+      return false;
     }
-    return undefined;
+    progress.ran += 1;
+    return true;
   }
 
   async #runBatches(group: Attempt): Promise<GroupEnd | undefined> {

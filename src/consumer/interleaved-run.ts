@@ -19,20 +19,19 @@ export interface InterleavedRun {
   readonly opened: Promise<void>;
   /** So many of the records, from the first on, are to run. Known once it is opened. */
   readonly size: () => number;
-  readonly mayBegin: () => boolean;
 }
 
 /**
  * Runs records of different keys at once and those of one key in order, from the first on, which is alone until it has opened what they share. Once one of them stops
  * the others none begins, and what is at work ends. Resolves when nothing is at work.
  */
-export function runInterleaved({ records, keys, run, opened, size, mayBegin }: InterleavedRun): Promise<void> {
+export function runInterleaved({ records, keys, run, opened, size }: InterleavedRun): Promise<void> {
   const queues = new KeyQueues<Placed>(({ record }) => keyOf(record));
   const push = (at: number) => queues.push({ at, offset: records[at]!.offset, record: records[at]! });
   let isStopped = false;
   return new Promise((resolve, reject) => {
     const begin = () => {
-      while (!isStopped && queues.begun < keys && mayBegin()) {
+      while (!isStopped && queues.begun < keys) {
         const placed = queues.begin();
         if (placed === undefined) break;
         run(placed.at).then((goesOn) => {

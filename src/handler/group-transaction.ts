@@ -47,6 +47,8 @@ export class GroupTransaction implements SharedTransaction {
   #tellOpened: () => void = () => {};
   #opening: Promise<OpenTransaction> | undefined;
   #transaction: OpenTransaction | undefined;
+  /** It is begun, and what is claimed is known. */
+  #isOpen = false;
   readonly #claimed = new Set<DeliveryInProgress>();
   readonly #toRun = new Set<DeliveryInProgress>();
   /** Those whose handler was called. */
@@ -66,8 +68,13 @@ export class GroupTransaction implements SharedTransaction {
   }
 
   /** For a delivery whose handler is to run: its piece of the transaction, or undefined if its event is a duplicate. The first that comes opens it. */
-  async enter(delivery: DeliveryInProgress): Promise<Entry | undefined> {
-    const transaction = await (this.#opening ??= this.#open(delivery));
+  enter(delivery: DeliveryInProgress): Promise<Entry | undefined> | Entry | undefined {
+    if (this.#isOpen) return this.#enter(delivery, this.#transaction!);
+    this.#opening ??= this.#open(delivery);
+    return this.#opening.then((transaction) => this.#enter(delivery, transaction));
+  }
+
+  #enter(delivery: DeliveryInProgress, transaction: OpenTransaction): Entry | undefined {
     if (!delivery.members.some((one) => this.#claimed.has(one))) return undefined;
     for (const one of delivery.members) this.#entered.add(one);
     const piece = transaction.beginPiece();
@@ -175,6 +182,7 @@ export class GroupTransaction implements SharedTransaction {
       }
       this.#note(transaction.claimed);
       if (this.parts.interleaved) transaction.pipeline();
+      this.#isOpen = true;
       this.#tellOpened();
       return transaction;
     } finally {

@@ -79,7 +79,8 @@ export class IdempotencyInterceptor implements NestInterceptor {
   async #settleIn(group: GroupTransaction, delivery: DeliveryInProgress, next: CallHandler): Promise<unknown> {
     let entry: Entry | undefined;
     try {
-      entry = await group.enter(delivery);
+      const entering = group.enter(delivery);
+      entry = entering instanceof Promise ? await entering : entering; // a wait that is not needed costs for every record
       if (entry === undefined) {
         delivery.report({ outcome: 'duplicate' });
         return undefined;
@@ -89,6 +90,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
       if (cleared !== undefined) await cleared;
       const value = await handled(entry, delivery, next);
       await group.ran(delivery);
+      delivery.outliveKill();
       this.#tell('handled', delivery);
       delivery.report({ outcome: 'processed' });
       return value;

@@ -177,6 +177,11 @@ export class DeliveryInProgress implements Delivery, SourceRecord {
     if (reason !== undefined) throw reason;
   }
 
+  /** Nothing is to be done by kill() any more: what it would have needed is not kept for as long as the transaction it shares goes on. */
+  outliveKill(): void {
+    this.#onKill = undefined;
+  }
+
   /** What kill() has to do; called at once if the delivery is dead already. */
   onKill(destroy: (error: IdempotencyError) => void): void {
     this.#onKill = destroy;

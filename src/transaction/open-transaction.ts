@@ -117,6 +117,7 @@ class Transaction implements OpenTransaction, Joinable {
   readonly #connection: GatedConnection;
   /** Set by the first sign of it: the server may say why before the socket ends. */
   #isLost: boolean | undefined;
+  #turn: Promise<void> | undefined;
 
   constructor(
     private readonly setting: Setting,
@@ -285,11 +286,21 @@ class Transaction implements OpenTransaction, Joinable {
 
   async #atRest(piece?: Piece): Promise<void> {
     // An un-awaited save() has not reached the connection yet when the handler's promise settles; one turn later it has.
-    await new Promise((resolve) => setImmediate(resolve));
+    await (this.#turn ??= this.#nextTurn());
     if (this.phase !== 'open') throw this.#ended();
     if (this.#connection.verdict !== undefined) throw this.#connection.verdict;
     const unfinished = this.#connection.unfinishedOf(piece);
     if (unfinished !== undefined) throw queryInFlight(this.owner, unfinished);
+  }
+
+  /** One for all pieces that end in this one. */
+  #nextTurn(): Promise<void> {
+    return new Promise((resolve) =>
+      setImmediate(() => {
+        this.#turn = undefined;
+        resolve();
+      }),
+    );
   }
 
   async #check(constraints: string): Promise<void> {

@@ -573,10 +573,11 @@ test('B29 a partition that is lost while several of its records are at work: the
   expect(await sortedEffects(world)).toEqual([...all].sort());
 });
 
-test('a shutdown lets the handlers at work end, and past its deadline it ends them', async () => {
+test('past the deadline of a shutdown all handlers at work are told and ended, and nothing of them is left', async () => {
   const world = await testWorld();
   const topic = await world.topic();
   const meeting = new Meeting(3);
+  const reasons: unknown[] = [];
   await world.send(topic, ...events(3));
   const service = await testService(world, {
     options: { ...interleaved(3, 10), shutdown: { deadline: 500 } },
@@ -584,12 +585,16 @@ test('a shutdown lets the handlers at work end, and past its deadline it ends th
       eventHandler(topic, async ({ id }, tools) => {
         await writeEffect(tools, id);
         await meeting.arrive();
+        const { signal } = currentDelivery()!;
+        await new Promise((resolve) => signal.addEventListener('abort', resolve));
+        reasons.push((signal.reason as { code?: string }).code);
         await new Gate().passed;
       }),
     ],
   });
   await until(() => meeting.came === 3, { what: 'all three at work', timeoutMs: 30_000 });
   await service.close();
+  expect(reasons).toEqual(Array.from({ length: 3 }, () => 'SHUTDOWN_DEADLINE'));
   expect(await world.effects()).toEqual([]);
   expect(await world.processed()).toEqual([]);
 });

@@ -19,7 +19,7 @@ const recordsOf = (keys: readonly (string | null)[]) =>
 function start(keys: readonly (string | null)[], { atOnce = 2, size = keys.length } = {}) {
   const begun: number[] = [];
   const ends = new Map<number, (goesOn: boolean) => void>();
-  const state = { mayBegin: true, isOver: false };
+  const state = { isOver: false };
   let open = (): void => {};
   const opened = new Promise<void>((resolve) => (open = resolve));
   const run = (at: number) => {
@@ -33,7 +33,6 @@ function start(keys: readonly (string | null)[], { atOnce = 2, size = keys.lengt
     run,
     opened,
     size: () => size,
-    mayBegin: () => state.mayBegin,
   }).then(() => (state.isOver = true));
   const turn = () => new Promise((resolve) => setImmediate(resolve));
   const end = (at: number, goesOn = true) => {
@@ -92,15 +91,6 @@ describe('which records of a group are at work', () => {
     expect(run.state.isOver).toBe(true);
     await run.open();
     expect(run.begun).toEqual([0]);
-  });
-
-  it('a partition that is lost begins nothing more', async () => {
-    const run = start(['a', 'b', 'c']);
-    await run.open();
-    run.state.mayBegin = false;
-    await run.end(0);
-    await run.end(1);
-    expect([run.begun, run.state.isOver]).toEqual([[0, 1], true]);
   });
 });
 
