@@ -72,7 +72,8 @@ export interface HandlerOptions {
    * Up to so many consecutive records of a partition that wait share one transaction, from 1 to 1000; the handler is called for each, as always. Of several handlers of
    * a topic the smallest counts. A group never waits for more records. Many: a failure rolls back more good work, which runs again, and locks are held longer. Keep the number
    * times the handler's time below `shutdown.deadline`: a shutdown waits for the group at work, and past the deadline all of it comes again.
-   * In a group `now()` is the same for all, equal NOTIFYs arrive once, and SET LOCAL and advisory locks last to its end. Not together with `concurrency.keys`.
+   * In a group `now()` is the same for all, equal NOTIFYs arrive once, and SET LOCAL and advisory locks last to its end. Together with `concurrency.keys` only where
+   * `concurrency.interleave` says so.
    * Default 1.
    */
   messagesPerTransaction?: number;
@@ -179,6 +180,16 @@ export interface IdempotencyOptions extends HandlerOptions {
      * Default 1.
      */
     keys?: number;
+    /**
+     * `keys` and `messagesPerTransaction` together: of the records that share a transaction, up to `keys` of different keys are at their handlers at once, on its one
+     * connection, which sends statements without waiting for the answers to others; those of one key, or without one, follow one another. Row locks do not hold handlers of
+     * one transaction apart, and each sees what the others have not committed yet: whoever reads a row and writes it back may lose what another key's handler wrote meanwhile.
+     * Statements of different keys come in any order. One that fails makes all of the group run again, as with `messagesPerTransaction` alone. A savepoint
+     * (a nested `transaction()`) keeps the others waiting until it ends; a stream, a cursor, COPY or a text of several commands makes its record run by itself.
+     * Refused without both of the others, or with a handler of batches.
+     * Default false.
+     */
+    interleave?: boolean;
   };
   /** Records fetched and not yet handled: above a bound fetching pauses, below half of it it resumes. Small bounds make the consumer wait for fetches. */
   buffer?: {

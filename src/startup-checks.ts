@@ -83,8 +83,8 @@ export class StartupChecks {
   }
 
   #tellKeys(transactions: number): void {
-    const { keys } = this.options.concurrency;
-    if (keys <= transactions) return;
+    const { keys, interleave } = this.options.concurrency;
+    if (keys <= transactions || (interleave && this.#sharing.length === this.handlers.idempotent.length)) return;
     this.#logger.log(
       `concurrency.keys is ${keys}, but no more than ${transactions} transactions are open at once (concurrency.transactions), so no more keys than that run at the same time. Raise the pool to ${keys + 2}, or lower keys`,
     );
@@ -94,16 +94,18 @@ export class StartupChecks {
     return this.handlers.idempotent.filter(({ settings }) => settings.messagesPerTransaction > 1);
   }
 
-  /** Keys that run at once would do so on one connection. */
+  /** Keys that run at once would do so on one connection: that has to be said. */
   #groupsOrKeys(): void {
-    const { keys } = this.options.concurrency;
+    const { keys, interleave } = this.options.concurrency;
+    if (interleave && this.#sharing.length === 0) throw nothingShared(keys);
     if (keys === 1 || this.#sharing.length === 0) return;
     const names = (sharing: readonly IdempotentHandler[]) => sharing.map(({ consumer }) => consumer).join(', ');
     const batches = this.#sharing.filter(({ batch }) => batch !== undefined);
+    if (interleave && batches.length === 0) return;
     const message =
       batches.length > 0
         ? `concurrency.keys is ${keys}, but ${names(batches)} takes batches (@IdempotentBatch), and a batch is made of consecutive records of its partition. Set concurrency.keys to 1, or let an application of its own handle those topics`
-        : `concurrency.keys is ${keys}, but messagesPerTransaction of ${names(this.#sharing)} is above 1: records that share a transaction run one after another. Set one of the two to 1`;
+        : `concurrency.keys is ${keys}, but messagesPerTransaction of ${names(this.#sharing)} is above 1: records that share a transaction run one after another. Set one of the two to 1, or concurrency.interleave to true, which runs those of different keys at once on the transaction's one connection`;
     throw new IdempotencyError('OPTIONS_INVALID', message);
   }
 
@@ -151,6 +153,13 @@ export class StartupChecks {
       `Only DataSource '${this.options.dataSource}' is covered: what handlers write through ${new Set(others).size} other(s) commits on its own and may happen again on a redelivery`,
     );
   }
+}
+
+function nothingShared(keys: number): IdempotencyError {
+  return new IdempotencyError(
+    'OPTIONS_INVALID',
+    `concurrency.interleave is true, but no handler shares its transaction: messagesPerTransaction is 1, and so each of ${keys} keys has a transaction of its own. Set messagesPerTransaction to how many records shall share one, such as 200, or leave concurrency.interleave out`,
+  );
 }
 
 function unsuitable(name: string, type: string): IdempotencyError {

@@ -134,3 +134,8 @@ function bytesOf(given: unknown): (Buffer | null)[] {
   const all: unknown[] = Array.isArray(given) ? given : [given];
   return all.filter((value): value is Buffer | null => value === null || Buffer.isBuffer(value));
 }
+
+/** Records without a key are in order among themselves. */
+export function keyOf({ message: { key } }: ConsumedRecord): string | null {
+  return key?.toString('latin1') ?? null;
+}

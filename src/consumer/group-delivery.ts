@@ -2,11 +2,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Logger } from '@nestjs/common';
 import { BatchDelivery } from '../shared/batch-delivery.js';
 import { DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
+import type { IdempotencyError } from '../shared/errors.js';
 import { noteOf } from '../shared/failed-attempt.js';
 import type { SharedTransaction, SharedTransactions } from '../shared/shared-transaction.js';
 import { blamedPlace } from './batch-failure.js';
 import type { ConsumedRecord } from './consumed-record.js';
 import type { RegisteredHandler } from './handler-table.js';
+import { firstToBlame, runInterleaved, type FailedRecord } from './interleaved-run.js';
 import {
   settledBy,
   type LaneWork,
@@ -20,6 +22,8 @@ const UNKNOWN_MS = 50;
 export interface GroupDeliveryParts extends RecordDeliveryParts {
   readonly shared: SharedTransactions;
   readonly delivery: RecordDelivery;
+  /** How many keys may be at work at once in one transaction. 1: its records run one after another. */
+  readonly keys: number;
 }
 
 /** The lane a group is delivered for. */
@@ -50,15 +54,26 @@ interface Attempt extends Group {
   readonly shared: SharedTransaction;
 }
 
+/** Of a group whose records are at work at once. */
+interface Progress {
+  ran: number;
+  readonly failed: FailedRecord[];
+  /** What they are run for. */
+  readonly atWork: Set<object>;
+}
+
 /**
  * Consecutive records in one transaction, each to every handler of their topic, in order, and then to each that takes batches, all at once:
  * - one attempt; what fails in it fails no event: the record runs again by itself, and that counts;
  * - it ends in front of a record that something parked may concern, and of one without an event id;
- * - it begins as a single delivery does, in one slot.
+ * - it begins as a single delivery does, in one slot;
+ * - with several keys, records of different keys are at their handlers at once, and of those that fail only what failed by itself is blamed.
  */
 export class GroupDelivery {
   readonly #logger = new Logger('IdempotentKafkaServer');
   readonly #sizes = new Map<string, number>();
+  /** Of each lane with records at work at once, what they are run for. */
+  readonly #apart = new Map<GroupWork, Set<object>>();
 
   constructor(private readonly parts: GroupDeliveryParts) {}
 
@@ -101,14 +116,27 @@ export class GroupDelivery {
     }
   }
 
+  /** Tells the handlers that are at work at once for this lane to stop. */
+  abort(lane: GroupWork, reason: IdempotencyError): void {
+    for (const on of this.#apart.get(lane) ?? []) this.parts.attempts.abort(on, reason);
+  }
+
+  /** Ends by force what is at work at once for this lane. */
+  kill(lane: GroupWork, error: IdempotencyError): void {
+    for (const on of this.#apart.get(lane) ?? []) this.parts.attempts.kill(on, error);
+  }
+
   async #attempt(group: Group): Promise<GroupEnd> {
     const { lane } = group;
     const { count } = this.parts.restarts;
     const deliveries = group.records.map((record) => this.#deliveriesOf(record, group));
-    const shared = this.parts.shared.over(deliveries);
+    const interleaved = this.parts.keys > 1;
+    const shared = this.parts.shared.over(deliveries, { interleaved });
     for (const ofRecord of deliveries) for (const delivery of ofRecord) delivery.shared = shared;
     const attempt = { ...group, deliveries, shared };
-    const stopped = (await this.#runEach(attempt)) ?? (await this.#runBatches(attempt));
+    const stopped = interleaved
+      ? await this.#runAtOnce(attempt)
+      : ((await this.#runEach(attempt)) ?? (await this.#runBatches(attempt)));
     if (stopped !== undefined) {
       await shared.rollback();
       return stopped;
@@ -143,6 +171,44 @@ export class GroupDelivery {
       }
     }
     return undefined;
+  }
+
+  /** The same, with records of different keys at once. None of their handlers takes batches: that is refused together with keys. */
+  async #runAtOnce(group: Attempt): Promise<GroupEnd | undefined> {
+    const { records, lane, shared } = group;
+    const progress: Progress = { ran: 0, failed: [], atWork: new Set() };
+    const { failed } = progress;
+    this.#apart.set(lane, progress.atWork);
+    await runInterleaved({
+      records,
+      keys: this.parts.keys,
+      run: (at) => this.#runRecord(group, at, progress),
+      opened: shared.opened,
+      size: () => shared.size,
+    });
+    this.#apart.delete(lane);
+    if (failed.length > 0) {
+      const blamed = firstToBlame(failed);
+      const [told] = blamed === undefined ? failed : [blamed];
+      return this.#stoppedAt(group, blamed?.at, told!.report);
+    }
+    return progress.ran < shared.size ? INTERRUPTED : undefined;
+  }
+
+  /** One record by all its handlers, one after another. Whether it came through. */
+  async #runRecord({ records, handlers, lane, deliveries }: Attempt, at: number, progress: Progress): Promise<boolean> {
+    for (const [index, handler] of handlers.entries()) {
+      if (lane.isDead) return false;
+      const delivery = deliveries[at]![index]!;
+      progress.atWork.add(delivery);
+      const report = await this.parts.attempts.run(handler, records[at]!, { delivery, on: delivery });
+      progress.atWork.delete(delivery);
+      if (report.outcome === 'processed' || report.outcome === 'duplicate') continue;
+      progress.failed.push({ at, report });
+      return false;
+    }
+    progress.ran += 1;
+    return true;
   }
 
   async #runBatches(group: Attempt): Promise<GroupEnd | undefined> {

@@ -266,7 +266,8 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
     this.#outage = outage;
     this.#redeliveries = new Redeliveries({ ...deliveryParts, isPaused: (topic) => this.#paused.has(topic) });
     const delivery = new RecordDelivery(deliveryParts);
-    const groups = new GroupDelivery({ ...deliveryParts, shared: this.shared, delivery });
+    const { keys } = this.options.concurrency;
+    const groups = new GroupDelivery({ ...deliveryParts, shared: this.shared, delivery, keys });
     const parts = {
       newKafka,
       config: kafka.consumer,
@@ -275,7 +276,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
       offsetOutOfRange: kafka.offsetOutOfRange,
       deadLetterTopic: this.options.deadLetters?.topic,
       buffer,
-      keys: this.options.concurrency.keys,
+      keys,
       batchBytes: limits.batchBytes,
       codecs: kafka.codecs,
       commitIntervalMs,

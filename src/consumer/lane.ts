@@ -2,7 +2,7 @@ import { IdempotencyError } from '../shared/errors.js';
 import type { PartitionParking } from '../shared/parking.js';
 import type { FetchedBatch } from '../kafka/group-client.js';
 import type { TopicPartition } from '../kafka/positions.js';
-import { ConsumedRecord } from './consumed-record.js';
+import { ConsumedRecord, keyOf } from './consumed-record.js';
 import type { DuplicateProbe } from './duplicate-probe.js';
 import type { GroupDelivery } from './group-delivery.js';
 import { KeyQueues } from './key-queues.js';
@@ -82,10 +82,13 @@ export class Lane implements StrandLane {
     this.#host = parts.host;
     this.#probe = parts.probe;
     this.#probing = parts.probe.isFor(this.topic) ? new ProbePlan() : undefined;
-    const atOnce = Math.max(keys, parts.groups.sizeOf(this.topic));
+    const size = parts.groups.sizeOf(this.topic);
+    const atOnce = Math.max(keys, size);
+    // Keys that share a transaction are at work at once inside of it, and it is made of consecutive records.
+    const strands = size > 1 ? 1 : keys;
     this.#alone = atOnce > 1 && parts.parking.isSuspect ? atOnce : 0;
-    this.#records = new KeyQueues(keys > 1 ? keyOf : () => undefined);
-    this.#strands = Array.from({ length: keys }, () => new Strand(this, parts.delivery, parts.groups));
+    this.#records = new KeyQueues(strands > 1 ? keyOf : () => undefined);
+    this.#strands = Array.from({ length: strands }, () => new Strand(this, parts.delivery, parts.groups));
     this.ended = predecessor.then(async () => {
       await Promise.all(this.#strands.map((strand) => strand.run()));
     });
@@ -299,9 +302,4 @@ export class Lane implements StrandLane {
     this.#alone -= 1;
     if (this.#alone === 0) this.wake();
   }
-}
-
-/** Records without a key are in order among themselves. */
-function keyOf({ message: { key } }: ConsumedRecord): string | null {
-  return key?.toString('latin1') ?? null;
 }

@@ -134,11 +134,13 @@ export class Strand implements GroupWork {
   /** Ends by force what is at work here. */
   kill(error: IdempotencyError): void {
     this.delivery.kill(this, error);
+    this.groups.kill(this, error);
   }
 
   /** Tells the handler at work to stop. */
   abort(reason: IdempotencyError): void {
     this.delivery.abort(this, reason);
+    this.groups.abort(this, reason);
   }
 
   /** What goes together with this record. Where a batch is wanted and is not full, that waits a while for more. */

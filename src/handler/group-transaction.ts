@@ -3,12 +3,12 @@ import { backoffMs, type Backoff } from '../shared/backoff.js';
 import type { Claim } from '../inbox/claim.js';
 import type { Inbox } from '../inbox/inbox.js';
 import type { BatchDelivery } from '../shared/batch-delivery.js';
-import type { DeliveryInProgress } from '../shared/delivery.js';
+import type { DeliveryInProgress, DeliveryReport } from '../shared/delivery.js';
 import { IdempotencyError } from '../shared/errors.js';
 import { eventAt, placeOf, type EmitEvent } from '../shared/events.js';
 import type { Durability } from '../shared/handler-profile.js';
 import type { SharedEnd, SharedTransaction } from '../shared/shared-transaction.js';
-import type { OpenTransaction } from '../transaction/open-transaction.js';
+import type { OpenTransaction, Piece } from '../transaction/open-transaction.js';
 import type { TransactionScope } from '../transaction/transaction-scope.js';
 import type { HandlerCatalogue } from './handler-catalogue.js';
 import { eventIdOf } from './identity/event-id.js';
@@ -22,6 +22,14 @@ export interface GroupTransactionParts {
   readonly emit: EmitEvent;
   /** What to send behind each record, for deferred constraints. */
   readonly constraintCheck: string | undefined;
+  /** Handlers of several records run at once. */
+  readonly interleaved: boolean;
+}
+
+/** What a handler that is to run gets of it. */
+export interface Entry {
+  readonly transaction: OpenTransaction;
+  readonly piece: Piece;
 }
 
 /** Between tries to take claims back: as long as it takes, for their events would not run. */
@@ -34,30 +42,54 @@ const RELEASE_RETRY: Backoff = { delayMs: 200, factor: 2, maxDelayMs: 5000, jitt
  * - a handler that ends it by hand would commit the claims of records that have not run: those are taken back.
  */
 export class GroupTransaction implements SharedTransaction {
+  readonly opened: Promise<void>;
   #size: number;
+  #tellOpened: () => void = () => {};
   #opening: Promise<OpenTransaction> | undefined;
   #transaction: OpenTransaction | undefined;
+  /** It is begun, and what is claimed is known. */
+  #isOpen = false;
   readonly #claimed = new Set<DeliveryInProgress>();
   readonly #toRun = new Set<DeliveryInProgress>();
+  /** Those whose handler was called. */
   readonly #entered = new Set<DeliveryInProgress>();
+  readonly #pieces = new Map<DeliveryInProgress, Piece>();
 
   constructor(
     private readonly parts: GroupTransactionParts,
     private readonly deliveries: readonly (readonly DeliveryInProgress[])[],
   ) {
     this.#size = deliveries.length;
+    this.opened = new Promise((resolve) => (this.#tellOpened = resolve));
   }
 
   get size(): number {
     return this.#size;
   }
 
-  /** For a delivery whose handler is to run: the transaction, or undefined if its event is a duplicate. The first that comes opens it. */
-  async enter(delivery: DeliveryInProgress): Promise<OpenTransaction | undefined> {
-    const transaction = await (this.#opening ??= this.#open(delivery));
+  /** For a delivery whose handler is to run: its piece of the transaction, or undefined if its event is a duplicate. The first that comes opens it. */
+  enter(delivery: DeliveryInProgress): Promise<Entry | undefined> | Entry | undefined {
+    if (this.#isOpen) return this.#enter(delivery, this.#transaction!);
+    this.#opening ??= this.#open(delivery);
+    return this.#opening.then((transaction) => this.#enter(delivery, transaction));
+  }
+
+  #enter(delivery: DeliveryInProgress, transaction: OpenTransaction): Entry | undefined {
     if (!delivery.members.some((one) => this.#claimed.has(one))) return undefined;
     for (const one of delivery.members) this.#entered.add(one);
-    return transaction;
+    const piece = transaction.beginPiece();
+    this.#pieces.set(delivery, piece);
+    return { transaction, piece };
+  }
+
+  /** What is told of a delivery that failed with this error. */
+  reportOf(error: unknown, delivery: DeliveryInProgress): DeliveryReport {
+    const piece = this.#pieces.get(delivery);
+    const transaction = piece && this.#transaction;
+    const report = reportOf(error, transaction);
+    if (report.outcome !== 'failed' || delivery.killed !== undefined) return report;
+    const isConsequence = piece !== undefined && transaction?.isBrokenByOther(piece) === true;
+    return isConsequence ? { ...report, isConsequence } : report;
   }
 
   async claim(batch: BatchDelivery): Promise<readonly DeliveryInProgress[]> {
@@ -72,7 +104,8 @@ export class GroupTransaction implements SharedTransaction {
 
   /** Its handler has settled. Throws what was wrong with that. */
   async ran(delivery: DeliveryInProgress): Promise<void> {
-    await this.#transaction?.endPiece(this.parts.constraintCheck);
+    const piece = this.#pieces.get(delivery);
+    if (piece !== undefined) await this.#transaction?.endPiece(piece, this.parts.constraintCheck);
     for (const one of delivery.members) this.#toRun.delete(one);
   }
 
@@ -148,6 +181,9 @@ export class GroupTransaction implements SharedTransaction {
         throw first.killed;
       }
       this.#note(transaction.claimed);
+      if (this.parts.interleaved) transaction.pipeline();
+      this.#isOpen = true;
+      this.#tellOpened();
       return transaction;
     } finally {
       first.isOpening = false;

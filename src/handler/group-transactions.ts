@@ -26,8 +26,13 @@ export class GroupTransactions implements SharedTransactions {
     this.#constraintCheck = await constraintCheck(query);
   }
 
-  over(deliveries: readonly (readonly DeliveryInProgress[])[]): GroupTransaction {
+  over(
+    deliveries: readonly (readonly DeliveryInProgress[])[],
+    { interleaved }: { interleaved: boolean },
+  ): GroupTransaction {
     const { handlers, inbox, scope, emit } = this;
-    return new GroupTransaction({ handlers, inbox, scope, emit, constraintCheck: this.#constraintCheck }, deliveries);
+    // Of handlers that run at once a check could not tell whose the violation is: COMMIT finds it, and halves find the record.
+    const constraintCheck = interleaved ? undefined : this.#constraintCheck;
+    return new GroupTransaction({ handlers, inbox, scope, emit, constraintCheck, interleaved }, deliveries);
   }
 }

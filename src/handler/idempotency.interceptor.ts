@@ -6,9 +6,9 @@ import { IdempotencyError } from '../shared/errors.js';
 import { eventAt, placeOf, type EmitEvent } from '../shared/events.js';
 import type { RowRemoval } from '../shared/parking.js';
 import { EMIT_EVENT } from '../shared/tokens.js';
-import type { OpenTransaction } from '../transaction/open-transaction.js';
+import type { OpenTransaction, Piece } from '../transaction/open-transaction.js';
 import { TransactionScope } from '../transaction/transaction-scope.js';
-import type { GroupTransaction } from './group-transaction.js';
+import type { Entry, GroupTransaction } from './group-transaction.js';
 import { HandlerCatalogue, type IdempotentHandler } from './handler-catalogue.js';
 import { eventIdOf } from './identity/event-id.js';
 import { fingerprint } from './identity/fingerprint.js';
@@ -59,7 +59,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
       // 3. Run the handler. If it is the first one here since the assignment, it leaves a mark for the case that it kills the process.
       const cleared = delivery.clearToRun();
       if (cleared !== undefined) await cleared;
-      const value = await handled(transaction, delivery, next);
+      const value = await handled({ transaction }, delivery, next);
       this.emit({ name: 'handled', ...placeOf(delivery) });
 
       // 4. Commit. Whatever its answer, it is the truth; a kill that comes meanwhile makes it unknown.
@@ -77,24 +77,26 @@ export class IdempotencyInterceptor implements NestInterceptor {
 
   /** The same as a part of a transaction that the consumer ends, and only then is what is reported here true. */
   async #settleIn(group: GroupTransaction, delivery: DeliveryInProgress, next: CallHandler): Promise<unknown> {
-    let transaction: OpenTransaction | undefined;
+    let entry: Entry | undefined;
     try {
-      transaction = await group.enter(delivery);
-      if (transaction === undefined) {
+      const entering = group.enter(delivery);
+      entry = entering instanceof Promise ? await entering : entering; // a wait that is not needed costs for every record
+      if (entry === undefined) {
         delivery.report({ outcome: 'duplicate' });
         return undefined;
       }
       this.#tell('claimed', delivery);
       const cleared = delivery.clearToRun();
       if (cleared !== undefined) await cleared;
-      const value = await handled(transaction, delivery, next);
+      const value = await handled(entry, delivery, next);
       await group.ran(delivery);
+      delivery.outliveKill();
       this.#tell('handled', delivery);
       delivery.report({ outcome: 'processed' });
       return value;
     } catch (error) {
-      const blamed = transaction === undefined ? error : transaction.blamed(error);
-      delivery.report(reportOf(blamed, transaction));
+      const blamed = entry === undefined ? error : entry.transaction.blamed(error);
+      delivery.report(group.reportOf(blamed, delivery));
       throw blamed;
     }
   }
@@ -153,7 +155,11 @@ async function removeParked(transaction: OpenTransaction, removal: RowRemoval): 
  * The last value of the handler. handle() is called, and subscribed to, inside the transaction's context; what waits for this runs outside of it again.
  * A kill ends the transaction and this wait, whatever the handler is doing.
  */
-function handled(transaction: OpenTransaction, delivery: DeliveryInProgress, next: CallHandler): Promise<unknown> {
+function handled(
+  { transaction, piece }: { transaction: OpenTransaction; piece?: Piece },
+  delivery: DeliveryInProgress,
+  next: CallHandler,
+): Promise<unknown> {
   return new Promise((resolve, reject) => {
     delivery.onKill((error) => {
       transaction.destroy(error);
@@ -172,7 +178,7 @@ function handled(transaction: OpenTransaction, delivery: DeliveryInProgress, nex
         resolve(last);
       },
     };
-    transaction.within(() => next.handle().subscribe(observer));
+    transaction.within(() => next.handle().subscribe(observer), piece);
   });
 }
 

@@ -20,6 +20,8 @@ const SESSION = `${CONSUMER}.sessionTimeout`;
 const HEARTBEAT = `${CONSUMER}.heartbeatInterval`;
 const REBALANCE = `${CONSUMER}.rebalanceTimeout`;
 const MAX_WAIT = `${CONSUMER}.maxWaitTimeInMs`;
+const INTERLEAVE = 'concurrency.interleave';
+const KEYS = 'concurrency.keys';
 
 const IN_MODULE: readonly Contradiction[] = [
   { between: ['retry.delay', 'retry.maxDelay'], find: (options) => waitContradiction('retry', options) },
@@ -29,6 +31,7 @@ const IN_MODULE: readonly Contradiction[] = [
   { between: [REBALANCE, HEARTBEAT, MAX_WAIT], find: shortRebalance },
   { between: [`${CONSUMER}.minBytes`, `${CONSUMER}.maxBytes`], find: minAboveMax },
   { between: ['limits.batchBytes', `${CONSUMER}.maxBytesPerPartition`], find: smallBatches },
+  { between: [INTERLEAVE, KEYS], find: nothingToInterleave },
 ];
 
 /** Options of `forRoot` that are right one by one and wrong together, the defaults of those not given included. */
@@ -141,6 +144,17 @@ function smallBatches(options: object): Fault | undefined {
     path: batch,
     problem: `is ${told(options, batch, batchBytes)}, but ${fetch} is ${told(options, fetch, fetchBytes)}: an ordinary full fetch would stop its partition`,
     remedy: `Raise limits.batchBytes to at least ${String(fetchBytes)}, or lower ${fetch}.`,
+  };
+}
+
+/** Whether a handler shares transactions is known once all of them are: see the checks at start-up. */
+function nothingToInterleave(options: object): Fault | undefined {
+  const keys = numberAt(options, KEYS, DEFAULTS.concurrency.keys);
+  if (readPath(options, INTERLEAVE) !== true || keys > 1) return undefined;
+  return {
+    path: INTERLEAVE,
+    problem: `is true, but ${KEYS} is ${told(options, KEYS, keys)}: of one transaction no more than so many keys run at once`,
+    remedy: `Set ${KEYS} to how many shall, such as 50, and messagesPerTransaction above 1; or leave ${INTERLEAVE} out.`,
   };
 }
 

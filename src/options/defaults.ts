@@ -39,7 +39,7 @@ export const DEFAULTS = {
   preparedStatements: true,
   claimTimeout: '2s',
   consumerNames: 'derived',
-  concurrency: { keys: 1 },
+  concurrency: { keys: 1, interleave: false },
   buffer: { records: 1000, bytes: 33554432 },
   limits: { batchBytes: 67108864, jsonDepth: 100 },
   commitInterval: '500ms',

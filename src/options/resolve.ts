@@ -44,7 +44,11 @@ export interface ResolvedOptions extends HandlerDefaults {
   readonly preparedStatements: boolean;
   readonly claimTimeoutMs: number;
   readonly consumerNames: 'derived' | 'explicit';
-  readonly concurrency: { readonly transactions: number | undefined; readonly keys: number };
+  readonly concurrency: {
+    readonly transactions: number | undefined;
+    readonly keys: number;
+    readonly interleave: boolean;
+  };
   readonly buffer: { readonly records: number; readonly bytes: number };
   readonly limits: { readonly batchBytes: number; readonly jsonDepth: number };
   readonly commitIntervalMs: number;
@@ -93,6 +97,7 @@ export function resolveOptions(options: IdempotencyOptions): ResolvedOptions {
     concurrency: {
       transactions: options.concurrency?.transactions,
       keys: options.concurrency?.keys ?? DEFAULTS.concurrency.keys,
+      interleave: options.concurrency?.interleave ?? DEFAULTS.concurrency.interleave,
     },
     buffer: {
       records: options.buffer?.records ?? DEFAULTS.buffer.records,

@@ -162,6 +162,7 @@ class KafkaShape {
 class ConcurrencyShape {
   @Option(rules.whole(1)) transactions?: unknown;
   @Option(rules.wholeUpTo(1, 1000)) keys?: unknown;
+  @Option(rules.flag) interleave?: unknown;
 }
 
 class BufferShape {

@@ -18,7 +18,6 @@ const REFUSED: Readonly<Record<string, readonly [problem: string, remedy: string
   version: [LATER, LEAVE_OUT],
   dedupe: [LATER, LEAVE_OUT],
   replay: [LATER, LEAVE_OUT],
-  'concurrency.interleave': [LATER, LEAVE_OUT],
   'kafka.producer.acks': [FIXED_PRODUCER, LEAVE_OUT],
   'kafka.producer.idempotent': [FIXED_PRODUCER, LEAVE_OUT],
   'kafka.producer.maxInFlightRequests': [FIXED_PRODUCER, LEAVE_OUT],

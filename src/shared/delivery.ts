@@ -32,6 +32,8 @@ export type DeliveryReport =
       readonly error: unknown;
       /** Seen while connecting or on our own connection, and of the kind that no handler can help: the database is away. */
       readonly isOutage?: boolean;
+      /** Another record of the transaction it shares had failed before, and it says nothing about this one. */
+      readonly isConsequence?: boolean;
     };
 
 /**
@@ -173,6 +175,11 @@ export class DeliveryInProgress implements Delivery, SourceRecord {
   #throwIfAborted(): void {
     const reason = this.#killed ?? this.#abortReason;
     if (reason !== undefined) throw reason;
+  }
+
+  /** Nothing is to be done by kill() any more: what it would have needed is not kept for as long as the transaction it shares goes on. */
+  outliveKill(): void {
+    this.#onKill = undefined;
   }
 
   /** What kill() has to do; called at once if the delivery is dead already. */

@@ -10,8 +10,8 @@ import {
 } from './pg-client.js';
 import { Frame, SavepointOrder } from './savepoint-order.js';
 import { isStalePlan, type StatementNames } from './statement-names.js';
-import { isControlTag, kindOf, verbOf, type StatementKind } from './transaction-control.js';
-import { handMadeCommit, nestedEnded, queryInFlight, transactionEnded } from './transaction-errors.js';
+import { isControlTag, kindOf, readsFromClient, verbOf, type StatementKind } from './transaction-control.js';
+import { handMadeCommit, nestedEnded, notPipelined, queryInFlight, transactionEnded } from './transaction-errors.js';
 
 const PATIENCE_MS = 1000;
 
@@ -24,8 +24,8 @@ export interface StatementOrigin {
 interface Statement {
   readonly text: string;
   readonly kind: StatementKind;
-  /** The savepoint it belongs to. `undefined` where the async context was lost: then the innermost one. */
-  readonly frame: Frame | undefined;
+  /** The piece or savepoint it belongs to. Where the async context was lost, the innermost one. */
+  readonly frame: Frame;
 }
 
 /**
@@ -34,7 +34,8 @@ interface Statement {
  * - every statement is counted until it is answered, cursors and streams included;
  * - a command tag or a status that tells of a transaction ended or begun by hand cuts the connection;
  * - `firstError` is the first error since the last savepoint was undone: what PostgreSQL blames for an aborted transaction;
- * - statements of different savepoints never mix ({@link SavepointOrder}).
+ * - statements of different savepoints never mix ({@link SavepointOrder});
+ * - once it is pipelined, a text is one command, so that no COMMIT is hidden in one: statements of others are on the wire behind it already.
  */
 export class GatedConnection {
   /** Stands in for the client; everything but `query`, `release` and `end` is the client's own. */
@@ -45,7 +46,12 @@ export class GatedConnection {
   verdict: IdempotencyError | undefined;
   /** A prepared statement of this connection is out of date: it must not serve another transaction. */
   isStale = false;
-  #inFlight = new Map<object, string>();
+  /** In the order in which they were sent, and so in which they are answered. */
+  #inFlight = new Map<object, Statement>();
+  /** The piece of the transaction whose statement made `firstError` or `verdict`. */
+  #broken: Frame | undefined;
+  #pipelines = false;
+  #isCorked = false;
   #refusal: (() => Error) | undefined;
   #interruption: Error | undefined;
   #rollbacksTo = 0;
@@ -66,11 +72,30 @@ export class GatedConnection {
     this.facade = facadeOf(client, (...form) => this.#query(...form), owner);
   }
 
-  /** What is not finished, in words; `undefined` if nothing is. */
-  get unfinished(): string | undefined {
-    const [verb] = this.#inFlight.values();
-    if (verb !== undefined) return `${this.#inFlight.size} statement(s) were still running (the first: ${verb})`;
-    return this.order.isBusy ? 'a nested transaction was still open' : undefined;
+  /** What is not finished, in words; `undefined` if nothing is. Of one piece, if others run at the same time: of pieces that follow one another, of all. */
+  unfinishedOf(piece: Frame | undefined): string | undefined {
+    const of = this.#pipelines ? piece : undefined;
+    const running = [...this.#inFlight.values()].filter(({ frame }) => of === undefined || frame.root === of);
+    const [first] = running;
+    if (first !== undefined)
+      return `${running.length} statement(s) were still running (the first: ${verbOf(first.text)})`;
+    return this.order.isBusy(of) ? 'a nested transaction was still open' : undefined;
+  }
+
+  /** Statements of several pieces at once, from here to the end of the transaction. */
+  pipeline(): void {
+    this.#pipelines = true;
+    this.client.pipeline = true;
+  }
+
+  /** Once the end of the transaction is answered: the pool's other users have streams and cursors. */
+  stopPipelining(): void {
+    if (this.#pipelines) this.client.pipeline = false;
+  }
+
+  /** What another piece, or nobody knows which, did to the transaction is why this one can only fail. */
+  isBrokenByOther(piece: Frame): boolean {
+    return (this.verdict ?? this.firstError) !== undefined && this.#broken !== piece;
   }
 
   /**
@@ -99,7 +124,8 @@ export class GatedConnection {
     this.close(refusal);
   }
 
-  doom(verdict: IdempotencyError): void {
+  doom(verdict: IdempotencyError, by?: Frame): void {
+    if (this.verdict === undefined && this.firstError === undefined) this.#broken = by?.root;
     this.verdict ??= verdict;
     if (this.#refusal === undefined) this.close(() => verdict);
   }
@@ -133,15 +159,11 @@ export class GatedConnection {
         else if (statement.kind === 'rollback to') this.firstError = undefined;
         callback(error ? (this.#interruption ?? error) : error, result);
       };
-      this.#inFlight.set(token, verbOf(text));
+      this.#inFlight.set(token, statement);
       try {
+        if (this.#pipelines) this.#cork();
         if (typeof config === 'string') this.client.query(this.#prepared(config, values, done));
-        // A derived object: pg may write the callback into it, and the caller's may be used again.
-        else
-          this.client.query(
-            Object.create(Object(config) as object),
-            ...(values === undefined ? [done] : [values, done]),
-          );
+        else this.client.query(this.#derived(config), ...(values === undefined ? [done] : [values, done]));
       } catch (error) {
         done(error as Error, undefined as unknown as PgResult);
       }
@@ -152,15 +174,39 @@ export class GatedConnection {
   #prepared(text: string, values: unknown, callback: PgCallback): PgQuery {
     const query = new (queryClassOf(this.client))(text, values, callback);
     if (Array.isArray(values) && values.length > 0) query.name = this.names.nameOf(this.client, text);
+    if (this.#pipelines) query.queryMode = 'extended';
     return query;
+  }
+
+  /** pg may write the callback into it, and the caller's may be used again. */
+  #derived(config: unknown): object {
+    const query = Object.create(Object(config) as object) as { queryMode?: string };
+    if (this.#pipelines) query.queryMode = 'extended';
+    return query;
+  }
+
+  /** What is sent in this turn leaves in one write. */
+  #cork(): void {
+    if (this.#isCorked) return;
+    const { stream } = this.client.connection;
+    this.#isCorked = true;
+    stream.cork();
+    process.nextTick(() => {
+      this.#isCorked = false;
+      stream.uncork();
+    });
   }
 
   #submit(query: Submittable, values: unknown, callback: unknown): Submittable {
     const text = query.text ?? '';
     const refuse = (error: Error): void => process.nextTick(() => query.handleError(error, this.client.connection));
+    if (this.#pipelines && this.refusal === undefined) {
+      refuse(this.#refusePipelined(this.origin()));
+      return query;
+    }
     this.#admit(text, refuse, (statement) => {
       const token = {};
-      this.#inFlight.set(token, verbOf(text));
+      this.#inFlight.set(token, statement);
       const answered = query.handleReadyForQuery.bind(query);
       const failed = query.handleError.bind(query);
       query.handleReadyForQuery = (connection) => {
@@ -197,20 +243,32 @@ export class GatedConnection {
   #objection(kind: StatementKind, text: string, origin: StatementOrigin | undefined): Error | undefined {
     if (kind === 'control') {
       const verdict = handMadeCommit(this.owner, `${verbOf(text)} was called by hand`);
-      this.doom(verdict);
+      this.doom(verdict, origin?.frame);
       return verdict;
     }
+    if (this.#pipelines && readsFromClient(text)) return this.#refusePipelined(origin);
     const frame = origin?.frame;
     if (frame === undefined || frame.state === 'open' || origin?.control === true) return undefined;
     // Rolled back, its late statement is rolled back with it. Released, it would be missing from work that is about to be committed.
     if (frame.state === 'released')
-      this.doom(queryInFlight(this.owner, 'a statement of a nested transaction came after that had ended'));
+      this.doom(queryInFlight(this.owner, 'a statement of a nested transaction came after that had ended'), frame);
     return nestedEnded(this.owner);
   }
 
+  /** What cannot be pipelined works where its record runs by itself; whoever catches this would go on without it. */
+  #refusePipelined(origin: StatementOrigin | undefined): IdempotencyError {
+    const verdict = notPipelined(this.owner);
+    this.doom(verdict, origin?.frame);
+    return verdict;
+  }
+
   #failed(error: Error, statement: Statement): void {
-    if (this.#interruption === undefined) this.firstError ??= error;
-    if (isStalePlan(error)) {
+    if (this.#interruption === undefined && this.firstError === undefined) {
+      this.firstError = error;
+      if (this.verdict === undefined) this.#broken = statement.frame.root;
+    }
+    // Behind another error a name may be unknown only because its statement was skipped.
+    if (isStalePlan(error) && this.firstError === error) {
       this.isStale = true;
       this.names.forget();
     }
@@ -232,7 +290,8 @@ export class GatedConnection {
   #endedByHand(what: string): void {
     this.unwatch();
     const verdict = handMadeCommit(this.owner, `${what} (what ran before it may be committed by now)`);
-    this.doom(verdict);
+    const [answered] = this.#inFlight.values();
+    this.doom(verdict, answered?.frame);
     this.#interruption ??= verdict;
     this.cut(verdict);
   }

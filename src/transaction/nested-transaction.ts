@@ -78,10 +78,10 @@ class Savepoint {
     try {
       if (this.#isOpen) await this.#step('rollbackTransaction');
     } catch (error) {
-      if (this.#isOpen) connection.doom(transactionAborted(transaction.owner, error));
+      if (this.#isOpen) connection.doom(transactionAborted(transaction.owner, error), this.frame);
       else this.#reportSubscriber('AfterTransactionRollback', error);
     }
-    if (this.frame.shared) connection.doom(sharedSavepointUndone(transaction.owner));
+    if (this.frame.shared) connection.doom(sharedSavepointUndone(transaction.owner), this.frame);
     connection.order.leave(this.frame);
   }
 

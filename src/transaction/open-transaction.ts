@@ -8,6 +8,7 @@ import { GatedConnection } from './gated-connection.js';
 import { runNested } from './nested-transaction.js';
 import { OwnRunner, type TransactionEvent } from './own-runner.js';
 import { send } from './pg-client.js';
+import { Frame } from './savepoint-order.js';
 import type { ServerRun } from './server-run.js';
 import { isStalePlan, type StatementNames } from './statement-names.js';
 import { enter, entryOf, outside, type Joinable, type NestedRequest } from './transaction-context.js';
@@ -24,6 +25,9 @@ import {
 } from './transaction-errors.js';
 
 export type { Isolation };
+
+/** A piece of the work where several share a transaction. */
+export type Piece = Frame;
 
 export interface OpenRequest {
   /** Named in errors: "consumer 'billing.charge', orders-3@41". */
@@ -52,8 +56,11 @@ export interface OpenTransaction {
   /** It was, or was to be, ended by hand: what ran before that may be committed. */
   readonly isEndedByHand: boolean;
   readonly manager: EntityManager;
-  /** Calls `work` in the transaction's async context: repositories of the DataSource join there. */
-  within<T>(work: () => T): T;
+  /** Calls `work` in the transaction's async context, as a part of that piece if one is given: repositories of the DataSource join there. */
+  within<T>(work: () => T, piece?: Piece): T;
+  /** For pieces that run at once: statements are sent without waiting for the answers to those of others. Not taken back before the end. */
+  pipeline(): void;
+  beginPiece(): Piece;
   /**
    * Ends a piece of the work where several share the transaction. What runs that nobody awaits, an error that aborted the transaction, and a deferred
    * constraint that the piece violated show here, and not at COMMIT, where nobody could tell whose they are. Later statements of the piece are refused.
@@ -61,7 +68,9 @@ export interface OpenTransaction {
    *
    * Throws as {@link OpenTransaction.commit} does, but leaves the end to the caller.
    */
-  endPiece(check: string | undefined): Promise<void>;
+  endPiece(piece: Piece, check: string | undefined): Promise<void>;
+  /** Whatever this piece meets now, the transaction had ended or was to be rolled back before, and not because of it. */
+  isBrokenByOther(piece: Piece): boolean;
   /**
    * Waits one turn of the event loop, then sends COMMIT and reads the command tag.
    *
@@ -108,6 +117,7 @@ class Transaction implements OpenTransaction, Joinable {
   readonly #connection: GatedConnection;
   /** Set by the first sign of it: the server may say why before the socket ends. */
   #isLost: boolean | undefined;
+  #turn: Promise<void> | undefined;
 
   constructor(
     private readonly setting: Setting,
@@ -155,8 +165,20 @@ class Transaction implements OpenTransaction, Joinable {
     return IdempotencyError.is(this.#connection.verdict, 'HAND_MADE_COMMIT');
   }
 
-  within<T>(work: () => T): T {
-    return enter({ dataSource: this.dataSource, transaction: this, frame: this.#connection.order.root }, work);
+  within<T>(work: () => T, frame = this.#connection.order.root): T {
+    return enter({ dataSource: this.dataSource, transaction: this, frame }, work);
+  }
+
+  pipeline(): void {
+    this.#connection.pipeline();
+  }
+
+  beginPiece(): Piece {
+    return new Frame(undefined);
+  }
+
+  isBrokenByOther(piece: Piece): boolean {
+    return this.phase !== 'open' || this.#connection.isBrokenByOther(piece);
   }
 
   nested(request: NestedRequest): Promise<unknown> {
@@ -186,13 +208,13 @@ class Transaction implements OpenTransaction, Joinable {
     }
   }
 
-  async endPiece(check: string | undefined): Promise<void> {
+  async endPiece(piece: Piece, check: string | undefined): Promise<void> {
     if (this.phase !== 'open') throw this.#ended();
-    await nextTurn();
-    this.#checkRest();
+    await this.#nextTurn();
+    this.#checkRest(piece);
     if (this.firstError !== undefined) throw transactionAborted(this.owner, this.firstError);
     if (check !== undefined) await this.#check(check);
-    this.#connection.order.beginPiece();
+    piece.state = 'ended';
   }
 
   async commit(): Promise<void> {
@@ -200,7 +222,7 @@ class Transaction implements OpenTransaction, Joinable {
     try {
       if (this.#connection.verdict !== undefined) throw this.#connection.verdict;
       if (this.runner.hasSubscribers) await this.#ask('Before', 'TransactionCommit');
-      await nextTurn();
+      await this.#nextTurn();
       this.#checkRest();
     } catch (error) {
       await this.rollback();
@@ -266,11 +288,24 @@ class Transaction implements OpenTransaction, Joinable {
     if (this.#becomes('rolled back')) await this.#letGo(trouble);
   }
 
-  #checkRest(): void {
+  #checkRest(piece?: Piece): void {
     if (this.phase !== 'open') throw this.#ended();
     if (this.#connection.verdict !== undefined) throw this.#connection.verdict;
-    const { unfinished } = this.#connection;
+    const unfinished = this.#connection.unfinishedOf(piece);
     if (unfinished !== undefined) throw queryInFlight(this.owner, unfinished);
+  }
+
+  /**
+   * An un-awaited save() has not reached the connection yet when the handler's promise settles; one turn later it has. One for all pieces that end in this
+   * one.
+   */
+  #nextTurn(): Promise<void> {
+    return (this.#turn ??= new Promise((resolve) =>
+      setImmediate(() => {
+        this.#turn = undefined;
+        resolve();
+      }),
+    ));
   }
 
   async #check(constraints: string): Promise<void> {
@@ -335,6 +370,7 @@ class Transaction implements OpenTransaction, Joinable {
     if (trouble !== undefined) return this.runner.destroy(trouble);
     if (this.#connection.isStale)
       return this.runner.destroy(new Error('A prepared statement of this connection is out of date'));
+    this.#connection.stopPipelining();
     return this.runner.giveBack();
   }
 
@@ -351,9 +387,4 @@ class Transaction implements OpenTransaction, Joinable {
       this.dataSource.logger.log('warn', `A subscriber failed at ${when}${event} of ${this.owner}: ${String(error)}`);
     }
   }
-}
-
-/** An un-awaited save() has not reached the connection yet when the handler's promise settles; one turn later it has. */
-function nextTurn(): Promise<void> {
-  return new Promise((resolve) => setImmediate(resolve));
 }

@@ -11,10 +11,12 @@ export interface PgClient extends EventEmitter {
   readonly secretKey: number | null;
   /** False while a statement is being answered. */
   readonly readyForQuery: boolean;
+  /** Statements are sent without waiting for the answers to those before. May be changed while none is on its way. */
+  pipeline: boolean;
 }
 
 export interface PgConnection extends EventEmitter {
-  readonly stream: { write(bytes: Buffer): void; destroy(): void };
+  readonly stream: { write(bytes: Buffer): void; cork(): void; uncork(): void; destroy(): void };
   parse(statement: { text: string; name: string }): void;
   bind(portal: { portal: string; statement: string }): void;
   execute(portal: { portal: string }): void;
@@ -40,6 +42,8 @@ export interface Submittable {
 /** The part of pg's own Query class that is used here: with a name it is a prepared statement. */
 export interface PgQuery extends Submittable {
   name: string | undefined;
+  /** `extended`: of one command alone, which PostgreSQL sees to. */
+  queryMode: 'extended' | undefined;
   prepare(connection: PgConnection): void;
 }
 export type PgQueryClass = new (text: string, values: unknown, callback: PgCallback) => PgQuery;

@@ -1,11 +1,15 @@
-/** A piece of work inside one transaction: the whole of it (no parent), or what runs inside a savepoint. */
+/** A piece of work inside one transaction: what runs in none of its savepoints (no parent), or what runs inside of one. */
 export class Frame {
-  /** `ended`: a piece of the whole transaction that another one has followed. */
+  /** `ended`: a piece without a parent that is done. */
   state: 'open' | 'released' | 'rolled back' | 'ended' = 'open';
   /** A statement from outside was let in, so this savepoint cannot be rolled back alone. */
   shared = false;
+  /** The piece without a parent that this one belongs to. */
+  readonly root: Frame;
 
-  constructor(readonly parent: Frame | undefined) {}
+  constructor(readonly parent: Frame | undefined) {
+    this.root = parent?.root ?? this;
+  }
 }
 
 interface Turn {
@@ -20,14 +24,15 @@ interface Turn {
 /**
  * Who may use the connection of a transaction now. Sibling savepoints that overlap lose writes without any error (RELEASE and ROLLBACK TO take
  * everything opened later with them), so:
- * - only the innermost open savepoint sends; what belongs to an outer one waits, in the order it came;
+ * - only the innermost open savepoint sends; what belongs to an outer one, or to another piece of the transaction, waits, in the order it came;
  * - the next sibling opens when the one before has ended;
  * - a savepoint ends after those inside it;
  * - code of the savepoint that awaits what waits for its end would hang for ever: when nothing has been running on the connection at the end of
- *   `patienceMs`, the first in line is let in, and the savepoint is marked as shared.
+ *   `patienceMs`, the first in line of the same piece is let in, and the savepoint is marked as shared. Another piece is of other code, and just waits.
  */
 export class SavepointOrder {
-  #root = new Frame(undefined);
+  /** The work that is in no savepoint and in no piece of its own. */
+  readonly root = new Frame(undefined);
   readonly #open: Frame[] = [];
   readonly #waiting: Turn[] = [];
   #patience: NodeJS.Timeout | undefined;
@@ -37,29 +42,19 @@ export class SavepointOrder {
     readonly isIdle: () => boolean,
   ) {}
 
-  /** The work outside any savepoint. */
-  get root(): Frame {
-    return this.#root;
-  }
-
   /** The innermost open savepoint, or the whole transaction. */
   get innermost(): Frame {
     return this.#open.at(-1) ?? this.root;
   }
 
-  /** Whether a savepoint is open or somebody waits. */
-  get isBusy(): boolean {
-    return this.#open.length > 0 || this.#waiting.length > 0;
-  }
-
-  /** The work outside any savepoint has ended, and what comes now is another piece of it. Not while somebody is busy. */
-  beginPiece(): void {
-    this.#root.state = 'ended';
-    this.#root = new Frame(undefined);
+  /** Whether a savepoint is open or somebody waits; `of` a piece of the transaction: there. */
+  isBusy(of?: Frame): boolean {
+    const isMeant = (frame: Frame): boolean => of === undefined || frame.root === of;
+    return this.#open.some(isMeant) || this.#waiting.some(({ frame }) => isMeant(frame));
   }
 
   take(turn: Turn): void {
-    if (turn.frame === this.innermost) return turn.go();
+    if (this.#mayGo(turn.frame)) return turn.go();
     this.#waiting.push(turn);
     this.#watch();
   }
@@ -101,9 +96,14 @@ export class SavepointOrder {
     for (const turn of refused) turn.refuse(refusal());
   }
 
+  #mayGo(frame: Frame): boolean {
+    const savepoint = this.#open.at(-1);
+    return savepoint === undefined ? frame.parent === undefined : frame === savepoint;
+  }
+
   #advance(): void {
     for (;;) {
-      const next = this.#waiting.findIndex((turn) => turn.frame === this.innermost);
+      const next = this.#waiting.findIndex((turn) => this.#mayGo(turn.frame));
       if (next < 0) break;
       this.#waiting.splice(next, 1)[0]?.go();
     }
@@ -119,7 +119,8 @@ export class SavepointOrder {
 
   #letIn(): void {
     this.#patience = undefined;
-    const first = this.#waiting.findIndex((turn) => turn.ends === undefined);
+    const { root } = this.innermost;
+    const first = this.#waiting.findIndex(({ ends, frame }) => ends === undefined && frame.root === root);
     if (first >= 0 && this.isIdle()) {
       this.innermost.shared = true;
       this.#waiting.splice(first, 1)[0]?.go();

@@ -4,6 +4,8 @@ const ENDS_OR_BEGINS = new RegExp(
   'i',
 );
 const ROLLBACK_TO = new RegExp(`${LEADING_BLANKS}ROLLBACK\\s+(?:(?:WORK|TRANSACTION)\\s+)?TO\\s[^;]*;?\\s*$`, 'i');
+const COPY = new RegExp(`${LEADING_BLANKS}COPY\\s`, 'i');
+const FROM_STDIN = /\sFROM\s+STDIN\b/i;
 const FOREIGN_TAG = /^(?:BEGIN|START TRANSACTION|COMMIT|ROLLBACK|PREPARE TRANSACTION)/;
 
 /**
@@ -17,6 +19,11 @@ export type StatementKind = 'plain' | 'control' | 'rollback to';
 export function kindOf(text: string): StatementKind {
   if (!ENDS_OR_BEGINS.test(text)) return 'plain';
   return ROLLBACK_TO.test(text) ? 'rollback to' : 'control';
+}
+
+/** COPY FROM STDIN: what is on the wire behind it would be taken for its data. */
+export function readsFromClient(text: string): boolean {
+  return COPY.test(text) && FROM_STDIN.test(text);
 }
 
 /** The first word, for messages: a text may hold values, its first word does not. */

@@ -74,6 +74,15 @@ export function queryInFlight(owner: string, what: string): IdempotencyError {
   );
 }
 
+export function notPipelined(owner: string): IdempotencyError {
+  return new IdempotencyError(
+    'TRANSACTION_ABORTED',
+    `A stream, a cursor or COPY was begun in the transaction of ${owner}, whose connection several handlers use at once (concurrency.interleave): the rows of one would reach another. ` +
+      'The record runs again by itself, where it works. Set messagesPerTransaction to 1 for a handler that always reads so',
+    { retryable: true },
+  );
+}
+
 export function handMadeCommit(owner: string, what: string): IdempotencyError {
   return new IdempotencyError(
     'HAND_MADE_COMMIT',

@@ -592,7 +592,7 @@ test('a group of which something claimed did not run is never committed', async 
     });
     return [new DeliveryInProgress(record.view('json', 10), 'test', 1)];
   });
-  const group = service.app.get(GroupTransactions).over(deliveries);
+  const group = service.app.get(GroupTransactions).over(deliveries, { interleaved: false });
   for (const [delivery] of deliveries) expect(await group.enter(delivery!)).toBeDefined();
   await group.ran(deliveries[0]![0]!);
   expect(await group.commit()).toMatchObject({ kind: 'refused' });

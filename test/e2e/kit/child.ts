@@ -25,6 +25,8 @@ export interface WorkerPlan {
   readonly retryDelayMs?: number;
   /** Keys at work at once. */
   readonly keys?: number;
+  /** Together with `keys` and `messagesPerTransaction`. */
+  readonly interleave?: boolean;
   readonly messagesPerTransaction?: number;
   readonly durability?: 'commit' | 'window';
   readonly commitIntervalMs?: number;
@@ -86,7 +88,9 @@ async function run(plan: WorkerPlan): Promise<void> {
       ...(plan.messagesPerTransaction !== undefined && { messagesPerTransaction: plan.messagesPerTransaction }),
       ...(plan.durability !== undefined && { durability: plan.durability }),
       ...(plan.commitIntervalMs !== undefined && { commitInterval: plan.commitIntervalMs }),
-      ...(plan.keys !== undefined && { concurrency: { keys: plan.keys } }),
+      ...(plan.keys !== undefined && {
+        concurrency: { keys: plan.keys, ...(plan.interleave !== undefined && { interleave: plan.interleave }) },
+      }),
       retry: { attempts: Infinity, delay: plan.retryDelayMs ?? 50, maxDelay: 60_000, factor: 1, jitter: 'none' },
       kafka: { consumer: { groupId: plan.place.group, sessionTimeout: 1500, heartbeatInterval: 300 } },
     },

@@ -45,7 +45,7 @@ describe('resolveOptions', () => {
       preparedStatements: true,
       claimTimeoutMs: 2_000,
       consumerNames: 'derived',
-      concurrency: { transactions: undefined, keys: 1 },
+      concurrency: { transactions: undefined, keys: 1, interleave: false },
       buffer: { records: 1000, bytes: 33_554_432 },
       limits: { batchBytes: 67_108_864, jsonDepth: 100 },
       commitIntervalMs: 500,
@@ -79,7 +79,7 @@ describe('resolveOptions', () => {
     });
     expect(resolved).toMatchObject({
       retry: { delayMs: 200, maxDelayMs: 3_600_000 },
-      concurrency: { transactions: 3, keys: 16 },
+      concurrency: { transactions: 3, keys: 16, interleave: false },
       buffer: { records: 1000, bytes: 5 },
     });
     expect(resolved.preparedStatements).toBe(false);

@@ -21,7 +21,7 @@ test.each([
   [['--minutes', '0'], '--minutes is 0'],
   [['--seed', '-1'], '--seed'],
   [['--seed', '1.5'], '--seed is 1.5'],
-  [['--mode', 'fast'], 'default, shared, keys, batch'],
+  [['--mode', 'fast'], 'default, shared, keys, interleave, batch'],
   [['--loud'], '--loud'],
 ])('%j is refused with what is wrong', (args, told) => {
   expect(read(...args)).toMatchObject({ kind: 'wrong', message: expect.stringContaining(told) as string });

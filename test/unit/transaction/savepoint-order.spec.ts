@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { SavepointOrder, type Frame } from '#src/transaction/savepoint-order.js';
+import { Frame, SavepointOrder } from '#src/transaction/savepoint-order.js';
 
 const gone = () => new Error('gone');
 
@@ -17,7 +17,7 @@ describe('who may use the connection', () => {
     const log: string[] = [];
     send(order, order.root, log, 'a');
     expect(log).toEqual(['a']);
-    expect(order.isBusy).toBe(false);
+    expect(order.isBusy()).toBe(false);
   });
 
   it('what is outside an open savepoint waits for its end, in the order it came', async () => {
@@ -27,9 +27,25 @@ describe('who may use the connection', () => {
     for (const name of ['a', 'b']) send(order, order.root, log, name);
     send(order, frame, log, 'inside');
     expect(log).toEqual(['inside']);
-    expect(order.isBusy).toBe(true);
+    expect(order.isBusy()).toBe(true);
     order.leave(frame);
     expect(log).toEqual(['inside', 'a', 'b']);
+  });
+
+  it('pieces of one transaction use it at once, and each waits for the savepoints of the others, however long those take', async () => {
+    const order = make();
+    const log: string[] = [];
+    const [one, other] = [new Frame(undefined), new Frame(undefined)];
+    send(order, one, log, 'one');
+    send(order, other, log, 'other');
+    const savepoint = await order.enter(one);
+    send(order, other, log, 'waits');
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect([log, savepoint.shared]).toEqual([['one', 'other'], false]);
+    expect([order.isBusy(one), order.isBusy(other), order.isBusy(order.root)]).toEqual([true, true, false]);
+    order.leave(savepoint);
+    expect(log).toEqual(['one', 'other', 'waits']);
+    expect(order.isBusy()).toBe(false);
   });
 
   it('siblings open one after another', async () => {
@@ -67,7 +83,7 @@ describe('who may use the connection', () => {
     expect(log).toEqual(['waiting: gone']);
     order.leave(inner);
     order.leave(outer);
-    expect(order.isBusy).toBe(false);
+    expect(order.isBusy()).toBe(false);
   });
 
   it('the first in line is let in when nothing has run for the length of the patience, and the savepoint is marked', async () => {
@@ -169,7 +185,7 @@ describe('any program of nested work', () => {
           order.leave(frame);
         };
         await Promise.all([...program.map((each) => run(order.root, each)), statement(order.root)]);
-        expect([stack.length, order.isBusy]).toEqual([1, false]);
+        expect([stack.length, order.isBusy()]).toEqual([1, false]);
       }),
       { numRuns: 200 },
     );

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { isControlTag, kindOf, verbOf } from '#src/transaction/transaction-control.js';
+import { isControlTag, kindOf, readsFromClient, verbOf } from '#src/transaction/transaction-control.js';
 
 describe('what a statement does to its transaction', () => {
   it.each([
@@ -72,4 +72,13 @@ describe('what a statement does to its transaction', () => {
       'statement',
     ]);
   });
+});
+
+describe('COPY that waits for data from here', () => {
+  it.each(['COPY a FROM STDIN', '-- note\ncopy a (b, c) from\n stdin WITH (FORMAT csv)'])('%j', (text) =>
+    expect(readsFromClient(text)).toBe(true),
+  );
+  it.each(['COPY a TO STDOUT', `COPY a FROM '/tmp/a'`, `SELECT 'COPY a FROM STDIN'`])('not %j', (text) =>
+    expect(readsFromClient(text)).toBe(false),
+  );
 });
