@@ -31,7 +31,7 @@ export const MUTATIONS = [
     replace: `if (batch.fetchedOffset < 0n) {`,
     without: 'a batch counts only if it continues its lane',
     project: 'services',
-    tests: ['build/test/e2e/three-brokers.spec.js'],
+    tests: ['build/test/e2e/offsets.spec.js'],
   },
   {
     name: 'commit check',
