@@ -106,6 +106,7 @@ class Transaction implements OpenTransaction, Joinable {
   private readonly dataSource: DataSource;
   private readonly names: StatementNames;
   readonly #connection: GatedConnection;
+  readonly #afterCommit = new Set<() => void>();
   /** Set by the first sign of it: the server may say why before the socket ends. */
   #isLost: boolean | undefined;
 
@@ -166,6 +167,10 @@ class Transaction implements OpenTransaction, Joinable {
     );
   }
 
+  afterCommit(listener: () => void): void {
+    this.#afterCommit.add(listener);
+  }
+
   /** In one function, as commit() is: each promise more costs microseconds, for every record. */
   async begin(): Promise<void> {
     try {
@@ -210,6 +215,7 @@ class Transaction implements OpenTransaction, Joinable {
     const outcome = await sendCommit(this.runner.client);
     if (outcome.kind !== 'committed') throw await this.#notCommitted(outcome);
     this.phase = 'committed';
+    for (const listener of this.#afterCommit) listener();
     await this.#letGo();
     if (this.runner.hasSubscribers) await this.#tell('After', 'TransactionCommit');
   }

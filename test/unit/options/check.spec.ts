@@ -155,7 +155,7 @@ describe('what is known and refused names its own way out', () => {
     ['kafka.codecs.gzip', /built in/],
     ['redelivery.attempts', /redelivery\.rounds/],
     ['redelivery.jitter', /Leave it out/],
-    ...['reusedId', 'outbox', 'retention', 'concurrency.interleave'].map((path): [string, RegExp] => [
+    ...['reusedId', 'retention', 'concurrency.interleave'].map((path): [string, RegExp] => [
       path,
       /comes with a later one/,
     ]),
