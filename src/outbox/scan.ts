@@ -58,11 +58,12 @@ export class Scan {
     }
   }
 
+  /** All that was to be found has been. */
   toNear(nowMs: number): void {
     if (nowMs - this.#nearAtMs >= NEAR_MS) {
       [this.#near, this.#nextNear, this.#nearAtMs] = [this.#nextNear, [...this.#reach], nowMs];
     }
-    this.backTo(this.#near);
+    this.#cursors = [...this.#near];
   }
 
   /** No further than these. */

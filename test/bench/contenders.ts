@@ -1,3 +1,4 @@
+import { channel } from 'node:diagnostics_channel';
 import { Controller, Inject, Module, type INestMicroservice, type Type } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import {
@@ -298,6 +299,27 @@ async function oursWith(
   return app;
 }
 
+/** The backlog stands in the outbox, and what is timed is how it is sent. */
+const relay: Contender = async (setup, watch) => {
+  channel('nestjs-kafka-idempotency:relayed').subscribe((event) => {
+    watch.handled((event as IdempotencyEvent & { messages: number }).messages);
+  });
+  @Module({
+    imports: [
+      TypeOrmModule.forRoot(dataSourceOptions(setup)),
+      IdempotencyModule.forRoot({
+        kafka: {
+          client: { clientId: setup.group, brokers: [...setup.brokers], logLevel: logLevel.ERROR },
+          consumer: { groupId: setup.group },
+        },
+      }),
+    ],
+  })
+  class RelayModule {}
+  const app = await NestFactory.createApplicationContext(RelayModule, { logger: ['error', 'warn'] });
+  return () => app.close();
+};
+
 /** In the order of the table. */
 export const CONTENDERS: Record<string, Contender> = {
   'nest-stock': nestStock(1),
@@ -311,6 +333,7 @@ export const CONTENDERS: Record<string, Contender> = {
   'ours-shared': ours({ messagesPerTransaction: SHARED }),
   'hand-batch': handBatch,
   'ours-batch': oursBatch,
+  relay,
 };
 
 /** What a row's ratio is taken against. */
@@ -326,6 +349,7 @@ export const AGAINST: Record<string, string | null> = {
   'ours-shared': 'hand-shared',
   'hand-batch': 'nest-stock-6',
   'ours-batch': 'hand-batch',
+  relay: null,
 };
 
 /** How many times the events of the others a row gets: what is fast would be done before it had got going. */
@@ -334,6 +358,7 @@ export const MORE_EVENTS: Readonly<Record<string, number>> = {
   'ours-shared': 5,
   'hand-batch': 15,
   'ours-batch': 15,
+  relay: 10,
 };
 
 /** Rows that are done too soon to be timed well get so many times the events. */

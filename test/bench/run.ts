@@ -1,6 +1,7 @@
 import { fork } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
+import { keyShard } from '#src/kafka/key-shard.js';
 import { World } from '../e2e/kit/world.js';
 import type { Services } from '../services/services.js';
 import { timedEvents, TIMES_EVENTS } from './contenders.js';
@@ -20,13 +21,13 @@ export async function runContender(id: string, given: number, services: Services
   const world = await World.create({ brokers: services.brokers, databaseUrl: services.databaseUrl });
   try {
     const topic = await world.topic(PARTITIONS);
-    await fill(world, topic, events);
+    await (id === 'relay' ? fillOutbox(world, topic, events) : fill(world, topic, events));
     const { brokers, databaseUrl, schema, group } = world;
     const offsets = await world.admin.fetchTopicOffsets(topic);
     const inFirst = Number(offsets.find(({ partition }) => partition === 0)?.high);
     const setup = { id, brokers, databaseUrl, schema, topic, group, events, inFirst };
     const result = await inProcess(setup);
-    await checkLedger(world, topic, events, id);
+    await (id === 'relay' ? checkSent(world, topic, events) : checkLedger(world, topic, events, id));
     return {
       // Of all partitions at the speed of those that are timed.
       perSecond: (result.timedEvents / result.ms) * 1000 * (events / timedEvents(setup)),
@@ -45,6 +46,26 @@ async function fill(world: World, topic: string, events: number): Promise<void> 
     });
     await world.sendRaw(topic, ...messages);
   }
+}
+
+async function fillOutbox(world: World, topic: string, events: number): Promise<void> {
+  const ids = Array.from({ length: events }, () => randomUUID());
+  const keys = ids.map((_, at) => `key-${at % KEYS}`);
+  const shards = keys.map((key) => keyShard(Buffer.from(key)));
+  await world.db.query(
+    `INSERT INTO outbox_messages (shard, event_id, topic, message_key, message_value, header_names, header_values)
+     SELECT shard, id, $1, convert_to(key, 'UTF8'), convert_to(value, 'UTF8'), '{event-id}', ARRAY[convert_to(id, 'UTF8')]
+     FROM unnest($2::smallint[], $3::text[], $4::text[], $5::text[]) AS event (shard, id, key, value)`,
+    [topic, shards, ids, keys, ids.map(eventOf)],
+  );
+}
+
+async function checkSent(world: World, topic: string, events: number): Promise<void> {
+  const [row] = await world.db.query<[{ left: string }]>('SELECT count(*) AS left FROM outbox_messages');
+  const ends = await world.admin.fetchTopicOffsets(topic);
+  const sent = ends.reduce((sum, { high }) => sum + Number(high), 0);
+  if (row.left !== '0' || sent !== events)
+    throw new Error(`relay: ${sent} of ${events} sent, ${row.left} rows left: the figure does not count`);
 }
 
 function inProcess(setup: ContenderSetup): Promise<ContenderResult> {

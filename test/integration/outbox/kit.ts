@@ -1,18 +1,17 @@
 import { afterEach, beforeEach } from 'vitest';
-import { Kafka, logLevel } from 'kafkajs';
-import { CheckedProducer } from '#src/kafka/checked-producer.js';
-import { ClusterReader } from '#src/kafka/cluster-reader.js';
 import { OutboxRoom, type OutboxRoomOptions } from '#src/outbox/outbox-room.js';
 import type { IdempotencyEvent } from '#src/shared/events.js';
 import { TransactionScope } from '#src/transaction/transaction-scope.js';
 import type { DataSource } from 'typeorm';
 import { Topics, type StoredMessage } from '../kafka/topics.js';
+import { onBrokers } from './on-brokers.js';
 import { useDatabase, useSchema, type Orm, type OwnSchema } from '../schema/own-schema.js';
 
 export const SOON = { delayMs: 20, factor: 1, maxDelayMs: 20, jitter: 'none' } as const;
 
 export interface OutboxKit {
   readonly own: OwnSchema;
+  readonly database: { readonly url: string };
   readonly dataSource: DataSource;
   readonly scope: TransactionScope;
   readonly events: IdempotencyEvent[];
@@ -32,10 +31,12 @@ export interface Row {
   readonly message: string | null;
 }
 
-export function useOutbox(orm?: Orm, brokers?: () => string[]): OutboxKit {
-  const own = useSchema(useDatabase(), orm);
+/** Our tables, and rooms on them. */
+export function useOutbox(orm?: Orm): OutboxKit {
+  const database = useDatabase();
+  const own = useSchema(database, orm);
   const rooms: OutboxRoom[] = [];
-  const kit = { own } as unknown as { -readonly [K in keyof OutboxKit]: OutboxKit[K] };
+  const kit = { own, database } as unknown as { -readonly [K in keyof OutboxKit]: OutboxKit[K] };
 
   beforeEach(async () => {
     await own.dataSource.runMigrations();
@@ -52,8 +53,6 @@ export function useOutbox(orm?: Orm, brokers?: () => string[]): OutboxKit {
   });
 
   kit.room = (options = {}) => {
-    const addresses = brokers?.() ?? process.env['KAFKA_BROKERS']?.split(',') ?? [];
-    const newKafka = () => new Kafka({ brokers: addresses, logLevel: logLevel.NOTHING });
     const room = new OutboxRoom({
       isNeeded: true,
       relay: true,
@@ -65,8 +64,7 @@ export function useOutbox(orm?: Orm, brokers?: () => string[]): OutboxKit {
       dedupeRetentionMs: 60_000,
       scope: kit.scope,
       query: (sql, parameters) => kit.scope.escape(() => own.dataSource.query(sql, parameters)),
-      newProducer: () => new CheckedProducer(newKafka, { compression: 'none', createPartitioner: undefined }),
-      cluster: new ClusterReader(newKafka),
+      ...onBrokers(process.env['KAFKA_BROKERS']?.split(',') ?? []),
       emit: (event) => void kit.events.push(event),
       log: (message) => void kit.log.push(message),
       backoff: SOON,
