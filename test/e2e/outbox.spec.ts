@@ -62,13 +62,20 @@ test.each<[string, Partial<IdempotencyOptions>]>([
   ['in shared transactions', { messagesPerTransaction: 50 }],
   ['in the window', { durability: 'window' }],
   ['with keys at once', { concurrency: { keys: 4 } }],
-])('what a handler publishes is sent once for each event it handles, %s; nothing of a failed attempt is', async (_, options) => {
-  const world = await testWorld();
-  const [from, to] = [await world.topic(2), await world.topic(2)];
-  await world.send(from, ...events(100));
-  await testService(world, { controllers: [forwarder(from, to)], options });
-  expect(await forwarded(world, to, 100)).toEqual(events(100).map(({ id }) => id).toSorted());
-});
+])(
+  'what a handler publishes is sent once for each event it handles, %s; nothing of a failed attempt is',
+  async (_, options) => {
+    const world = await testWorld();
+    const [from, to] = [await world.topic(2), await world.topic(2)];
+    await world.send(from, ...events(100));
+    await testService(world, { controllers: [forwarder(from, to)], options });
+    expect(await forwarded(world, to, 100)).toEqual(
+      events(100)
+        .map(({ id }) => id)
+        .toSorted(),
+    );
+  },
+);
 
 test('a batch handler publishes in the transaction of its batch', async () => {
   const world = await testWorld();
@@ -88,7 +95,11 @@ test('a batch handler publishes in the transaction of its batch', async () => {
     }
   }
   await testService(world, { controllers: [Forwarder] });
-  expect(await forwarded(world, to, 100)).toEqual(events(100).map(({ id }) => id).toSorted());
+  expect(await forwarded(world, to, 100)).toEqual(
+    events(100)
+      .map(({ id }) => id)
+      .toSorted(),
+  );
 });
 
 test('an application context with the module alone is a relay process; one with relay false only writes', async () => {

@@ -97,5 +97,6 @@ test(`a producer killed at any point and started again with the same input publi
   await until(() => last.told.length === inputs.length, { what: 'the last producer', timeoutMs: 30_000 });
   await until(async () => (await kit.rows()).length === 0, { what: 'an empty outbox', timeoutMs: 30_000 });
   const stored = await topics.read(topic);
-  expect(stored.map(({ value }) => value).toSorted()).toEqual(inputs.toSorted());
+  expect(stored).toHaveLength(inputs.length);
+  expect(new Set(stored.map(({ value }) => value))).toEqual(new Set(inputs));
 }, 300_000);

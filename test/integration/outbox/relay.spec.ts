@@ -23,7 +23,9 @@ describe('the relay', () => {
     const late = await kit.own.session();
     await late.startTransaction();
     await kit.scope.join(late.manager, () => room.publisher.publish(topic, 'late'));
-    await kit.scope.run(() => room.publisher.publish(topic, 'gone').then(() => Promise.reject(new Error()))).catch(() => {});
+    await kit.scope
+      .run(() => room.publisher.publish(topic, 'gone').then(() => Promise.reject(new Error())))
+      .catch(() => {});
     await publishAll(room, topic, ['early']);
     room.start();
     await until(async () => (await valuesIn(topics, topic)).length === 1, { what: 'the early one' });
@@ -258,7 +260,9 @@ describe('a broker that is away', () => {
     await kafka.node(1).start();
     await until(async () => (await kit.rows()).length === 0, { what: 'an empty outbox', timeoutMs: 60_000 });
     const stored = await topics.read(topic);
-    const firsts = [...new Map(stored.map(({ value, message }) => [String(message.headers?.['event-id']), value])).values()];
+    const firsts = [
+      ...new Map(stored.map(({ value, message }) => [String(message.headers?.['event-id']), value])).values(),
+    ];
     expect(firsts).toEqual(values);
   }, 240_000);
 });
