@@ -22,11 +22,11 @@ describe('the relay', () => {
     const room = kit.room();
     const late = await kit.own.session();
     await late.startTransaction();
-    await kit.scope.join(late.manager, () => room.publisher.publish(topic, 'late'));
+    await kit.scope.join(late.manager, () => room.publisher.publish(topic, 'late', { key: 'k' }));
     await kit.scope
       .run(() => room.publisher.publish(topic, 'gone').then(() => Promise.reject(new Error())))
       .catch(() => {});
-    await publishAll(room, topic, ['early']);
+    await publishAll(room, topic, ['early'], 'k');
     room.start();
     await until(async () => (await valuesIn(topics, topic)).length === 1, { what: 'the early one' });
     await late.commitTransaction();
