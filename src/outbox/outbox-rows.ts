@@ -25,8 +25,8 @@ const REMOVE = `WITH gone AS (DELETE FROM outbox_messages o USING ${OURS} AND o.
 
 const FAIL = `WITH told AS (UPDATE outbox_messages o SET attempts = o.attempts + 1, due_at = now() + f.wait * interval '1 millisecond', error_code = f.code, error_message = f.message,
     state = CASE WHEN f.parks THEN 'parked' ELSE 'pending' END
-  FROM unnest($3::bigint[], $4::double precision[], $5::text[], $6::text[], $7::boolean[]) AS f (id, wait, code, message, parks), ${OURS} AND o.id = f.id RETURNING 1)
-SELECT count(*)::integer AS count FROM told`;
+  FROM unnest($3::bigint[], $4::double precision[], $5::text[], $6::text[], $7::boolean[]) AS f (id, wait, code, message, parks), ${OURS} AND o.id = f.id RETURNING o.id)
+SELECT id::text AS id FROM told`;
 
 const BYTES = 16_777_216;
 
@@ -83,8 +83,9 @@ export class OutboxRows {
     return row!.count;
   }
 
-  async fail({ owner, tokens }: Claimed, failures: readonly ToldFailure[]): Promise<number> {
-    const [row] = await this.tables.run<{ count: number }>(FAIL, [
+  /** Gives the ids of those it was written for. */
+  async fail({ owner, tokens }: Claimed, failures: readonly ToldFailure[]): Promise<Set<bigint>> {
+    const rows = await this.tables.run<{ id: string }>(FAIL, [
       owner,
       [...tokens],
       failures.map(({ row: { id } }) => id.toString()),
@@ -93,6 +94,6 @@ export class OutboxRows {
       failures.map(({ message }) => message),
       failures.map(({ parks }) => parks),
     ]);
-    return row!.count;
+    return new Set(rows.map(({ id }) => BigInt(id)));
   }
 }

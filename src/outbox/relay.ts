@@ -8,7 +8,7 @@ import { Blocks } from './blocks.js';
 import type { DedupeKeys } from './dedupe-keys.js';
 import { DeliveryRun, type FailedRow } from './delivery-run.js';
 import type { OutboxRow } from './outbox-row.js';
-import { OutboxRows, type ToldFailure } from './outbox-rows.js';
+import { OutboxRows, type Claimed, type ToldFailure } from './outbox-rows.js';
 import type { OutboxTables } from './outbox-tables.js';
 import { Scan, type Positions } from './scan.js';
 import { partsOf, planOf } from './send-plan.js';
@@ -57,6 +57,8 @@ export class Relay {
   readonly #stopping = new AbortController();
   #loop: Promise<void> | undefined;
   #last: Promise<unknown> = Promise.resolve();
+  /** The delete of the last batch: it runs while the next one is read and sent. */
+  #deleting: Promise<void> = Promise.resolve();
   #isWoken = false;
   #endPause: (() => void) | undefined;
   #failures = 0;
@@ -152,16 +154,23 @@ export class Relay {
   /** Until nothing is left. */
   async #pass(): Promise<number> {
     let sent = 0;
-    while (!this.#stopping.signal.aborted) {
-      await this.#lookBack();
-      const shards = this.#leases.shards;
-      if (shards.length === 0) break;
-      const from = this.#scan.cursors;
-      const rows = await this.#read(shards, from);
-      if (rows.length === 0) break;
-      sent += await this.#round(rows, from);
+    try {
+      while (!this.#stopping.signal.aborted) {
+        await this.#lookBack();
+        const shards = this.#leases.shards;
+        if (shards.length === 0) break;
+        const from = this.#scan.cursors;
+        const rows = await this.#read(shards, from);
+        if (rows.length === 0) break;
+        sent += await this.#round(rows, from);
+      }
+      await this.#deleting; // nothing is looked at again that is only about to go
+      return sent;
+    } catch (error) {
+      await this.#deleting.catch(() => {}); // what it could not delete is sent again
+      this.#deleting = Promise.resolve();
+      throw error;
     }
-    return sent;
   }
 
   get #isSweepDue(): boolean {
@@ -171,6 +180,8 @@ export class Relay {
   /** To rows that are behind the cursors: their time has come, or their transaction was long. */
   async #lookBack(): Promise<void> {
     const nowMs = performance.now();
+    if (!this.#isSweepDue && nowMs < this.#blocks.nextMs) return;
+    await this.#deleting;
     const due = this.#blocks.expire(nowMs);
     if (due !== undefined) this.#scan.backTo(due);
     if (!this.#isSweepDue) return;
@@ -226,7 +237,7 @@ export class Relay {
     }
   }
 
-  async #end(run: DeliveryRun, claimed: { owner: string; tokens: (string | null)[] }, from: Positions): Promise<void> {
+  async #end(run: DeliveryRun, claimed: Claimed, from: Positions): Promise<void> {
     const { sent, failed, away } = run;
     for (const { topic } of sent) this.#known.add(topic);
     for (const topic of [...away.keys(), ...failed.map(({ row }) => row.topic)]) this.#known.delete(topic);
@@ -234,30 +245,32 @@ export class Relay {
       if (IdempotencyError.is(error, 'TOPIC_MISSING')) continue; // its rows have failed: it waits as long as they do
       this.#blocks.blockTopic(topic, performance.now() + backoffMs({ ...AWAY, jitter: 'none' }, 5), from);
     }
-    let written = 0;
-    if (failed.length > 0) written += await this.#fail(failed, claimed, from);
+    await this.#deleting;
     if (sent.length > 0) {
       this.parts.emit({ name: 'relayed', messages: sent.length });
-      written += await this.#rows.remove(claimed, sent);
+      this.#deleting = this.#remove(sent, claimed);
+      this.#deleting.catch(() => {}); // thrown where it is waited for
     }
-    if (written < sent.length + failed.length) await this.#leases.renew(); // finds out which are lost
+    if (failed.length > 0) await this.#fail(failed, claimed, from);
   }
 
-  async #fail(
-    failed: readonly FailedRow[],
-    claimed: { owner: string; tokens: (string | null)[] },
-    from: Positions,
-  ): Promise<number> {
+  async #remove(sent: readonly OutboxRow[], claimed: Claimed): Promise<void> {
+    const removed = await this.#rows.remove(claimed, sent);
+    if (removed < sent.length) await this.#leases.renew(); // finds out which are lost
+  }
+
+  async #fail(failed: readonly FailedRow[], claimed: Claimed, from: Positions): Promise<void> {
     const told = failed.map((failure) => this.#told(failure));
     const written = await this.#rows.fail(claimed, told);
     for (const failure of told) {
       const { row, error, parks } = failure;
+      if (!written.has(row.id)) continue; // somebody else's by now
       if (parks) this.#tellParked(failure);
       else if (IdempotencyError.is(error, 'TOPIC_MISSING'))
         this.#blocks.blockTopic(row.topic, performance.now() + failure.waitMs, from);
       else this.#blocks.block(row, performance.now() + failure.waitMs, from);
     }
-    return written;
+    if (written.size < failed.length) await this.#leases.renew();
   }
 
   #told(failure: FailedRow): ToldFailure {

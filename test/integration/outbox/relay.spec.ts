@@ -233,6 +233,7 @@ describe('several relays', () => {
     await zombie.outbox.runOnce();
     expect(await kit.rows()).toMatchObject(Array.from({ length: 3 }, () => ({ state: 'pending', attempts: 0 })));
     expect(kit.log.join()).toContain('LEASE_LOST');
+    expect(kit.events.filter(({ name }) => name === 'unsent')).toEqual([]);
     await publishAll(zombie, topic, ['c'], 'k');
     expect(await zombie.outbox.runOnce()).toBe(0);
   });
