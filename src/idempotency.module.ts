@@ -17,6 +17,9 @@ import { CheckedProducer } from './kafka/checked-producer.js';
 import { ClusterReader } from './kafka/cluster-reader.js';
 import { DeadLetterTopic } from './kafka/dead-letter-topic.js';
 import { kafkaClients, type NewKafka } from './kafka/kafka-client.js';
+import { EventPublisher } from './outbox/event-publisher.js';
+import { Outbox } from './outbox/outbox.js';
+import { OutboxRoom } from './outbox/outbox-room.js';
 import { ParkedEvents } from './parking/parked-events.js';
 import { ParkingRoom } from './parking/parking-room.js';
 import { IdempotentKafkaServer } from './consumer/idempotent-kafka.server.js';
@@ -48,6 +51,8 @@ import { TransactionScope } from './transaction/transaction-scope.js';
 
 /** For the writes of its last redeliveries. */
 const PARKING_END_MS = 5000;
+/** For what is on its way to Kafka. */
+const OUTBOX_END_MS = 5000;
 
 /** How `forRootAsync` gets its options: from a factory, as in every Nest module. */
 export interface IdempotencyAsyncOptions extends Pick<ModuleMetadata, 'imports'> {
@@ -73,6 +78,7 @@ export class IdempotencyModule implements OnModuleInit, OnApplicationBootstrap, 
     @Inject(IdempotentKafkaServer) private readonly server: IdempotentKafkaServer,
     @Inject(TransactionScope) private readonly scope: TransactionScope,
     @Inject(ParkingRoom) private readonly parking: ParkingRoom,
+    @Inject(OutboxRoom) private readonly outbox: OutboxRoom,
     @Inject(DeadLetterTopic) private readonly deadLetters: DeadLetterTopic | undefined,
     @Inject(Inbox) private readonly inbox: Inbox,
     @Inject(HandlerCatalogue) private readonly handlers: HandlerCatalogue,
@@ -117,12 +123,14 @@ export class IdempotencyModule implements OnModuleInit, OnApplicationBootstrap, 
       handled: (consumer, eventIds) => this.inbox.handled(consumer, eventIds),
     });
     this.parking.start(this.#redelivery);
+    this.outbox.start();
   }
 
   async onModuleDestroy(): Promise<void> {
     const parking = this.parking.stop(); // what it delivers ends with the consumer
     await this.server.stop();
     await within(parking, PARKING_END_MS);
+    await within(this.outbox.stop(), OUTBOX_END_MS);
     await this.deadLetters?.close();
   }
 
@@ -178,6 +186,34 @@ const parkingProviders: Provider[] = [
   { provide: ParkedEvents, inject: [ParkingRoom], useFactory: ({ events }: ParkingRoom) => events },
 ];
 
+/** What events go out by. */
+const outboxProviders: Provider[] = [
+  {
+    provide: OutboxRoom,
+    inject: [RESOLVED_OPTIONS, TransactionScope, NEW_KAFKA, EMIT_EVENT, ModuleRef],
+    useFactory: (
+      { kafka, dataSource, outbox }: ResolvedOptions,
+      scope: TransactionScope,
+      newKafka: NewKafka,
+      emit: EmitEvent,
+      modules: ModuleRef,
+    ) => {
+      const logger = new Logger('Outbox');
+      return new OutboxRoom({
+        ...outbox,
+        scope,
+        query: queryOutside(scope, modules, dataSource),
+        newProducer: () => new CheckedProducer(newKafka, kafka.producer),
+        cluster: new ClusterReader(newKafka),
+        emit,
+        log: (message) => logger.warn(message),
+      });
+    },
+  },
+  { provide: EventPublisher, inject: [OutboxRoom], useFactory: ({ publisher }: OutboxRoom) => publisher },
+  { provide: Outbox, inject: [OutboxRoom], useFactory: ({ outbox }: OutboxRoom) => outbox },
+];
+
 function dynamicModule(options: Provider[], imports: NonNullable<ModuleMetadata['imports']>): DynamicModule {
   return {
     module: IdempotencyModule,
@@ -208,6 +244,7 @@ function dynamicModule(options: Provider[], imports: NonNullable<ModuleMetadata[
         useFactory: ({ kafka }: ResolvedOptions): NewKafka => kafkaClients(kafka.client),
       },
       ...parkingProviders,
+      ...outboxProviders,
       StartupChecks,
       HandlerCatalogue,
       { provide: HANDLER_PROFILES, useExisting: HandlerCatalogue },
@@ -220,11 +257,13 @@ function dynamicModule(options: Provider[], imports: NonNullable<ModuleMetadata[
     ],
     exports: [
       EMIT_EVENT,
+      EventPublisher,
       HandlerCatalogue,
       IdempotencyEvents,
       IdempotencyHealth,
       IdempotentKafkaServer,
       Inbox,
+      Outbox,
       ParkedEvents,
       TransactionScope,
     ],

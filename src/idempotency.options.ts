@@ -231,6 +231,23 @@ export interface IdempotencyOptions extends HandlerOptions {
      */
     discarded?: Duration;
   };
+  /** Events out. Given, its tables must be there at the start; else they are used if they are. */
+  outbox?: {
+    /** Send what is in the outbox, whichever process published it. false: this process only writes rows; another one must send them. Default true. */
+    relay?: boolean;
+    /** Messages read and sent at once, 1-10000. Few: slow. Many: more memory, and more sent twice after a crash. Default 500. */
+    batch?: number;
+    /** How often the outbox is looked at without being told of a commit, from 10 ms to one hour. Long: what others published comes that much later. Default '1s'. */
+    poll?: Duration;
+    /** After this long another relay takes over from one that has died, from one second to one hour. Short: a pause of the process costs it the shards. Default '15s'. */
+    lease?: Duration;
+    /** Failed attempts until a message that Kafka does not take is parked alone. An outage is no attempt. Default 10. */
+    attempts?: number;
+    /** The largest message publish() takes: key, value and headers. Above the topic's max.message.bytes it would be parked later. Default 1000000. */
+    maxBytes?: number;
+    /** How long a dedupeKey is remembered. Shorter than a producer may come back with the same input: it publishes again. Default '14d'. */
+    dedupeRetention?: Duration;
+  };
   shutdown?: {
     /** How long running handlers may go on at shutdown before they are aborted. Keep it below the grace period of what stops the process. Default '25s'. */
     deadline?: Duration;

@@ -26,12 +26,15 @@ export { contentHash, position, recordKey } from './handler/identity/record-part
 
 // Emit
 export { TransactionScope } from './transaction/transaction-scope.js';
+export { EventPublisher, type Published } from './outbox/event-publisher.js';
+export type { PublishOptions } from './outbox/encoded-message.js';
 export type { Isolation } from './transaction/open-transaction.js';
 
 // Operate
 export { IdempotencyHealth } from './observability/idempotency-health.js';
 export { IdempotencyEvents } from './observability/idempotency-events.js';
 export type { HealthReason, HealthReport, PartitionProgress } from './shared/consumer-progress.js';
+export { Outbox, type OutboxStats } from './outbox/outbox.js';
 export { ParkedEvents } from './parking/parked-events.js';
 export type { ParkedEvent, ParkedHistoryEntry } from './parking/parked-event.js';
 export type { ParkedFilter } from './parking/parked-filter.js';

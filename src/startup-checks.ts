@@ -8,6 +8,7 @@ import { HandlerCatalogue, type IdempotentHandler } from './handler/handler-cata
 import { Inbox } from './inbox/inbox.js';
 import { DeadLetterTopic } from './kafka/dead-letter-topic.js';
 import type { ResolvedOptions } from './options/resolve.js';
+import { OutboxRoom } from './outbox/outbox-room.js';
 import { ParkingRoom } from './parking/parking-room.js';
 import type { CatalogQuery } from './schema/catalog.js';
 import { PROCESSED_EVENTS } from './schema/processed-events.js';
@@ -29,6 +30,7 @@ export class StartupChecks {
     @Inject(Inbox) private readonly inbox: Inbox,
     @Inject(GroupTransactions) private readonly groups: GroupTransactions,
     @Inject(ParkingRoom) private readonly parking: ParkingRoom,
+    @Inject(OutboxRoom) private readonly outbox: OutboxRoom,
     @Inject(DeadLetterTopic) private readonly deadLetters: DeadLetterTopic | undefined,
   ) {}
 
@@ -46,10 +48,13 @@ export class StartupChecks {
     this.#batchesFit();
     const { schema = dataSource.options.schema } = this.options;
     const query: CatalogQuery = (sql, params) => dataSource.query(sql, params);
-    const facts = await whileDatabaseReturns(() => checkSchema(query, { schema }));
+    const facts = await whileDatabaseReturns(() =>
+      checkSchema(query, { schema, needsOutbox: this.options.outbox.isNeeded }),
+    );
     this.#timeoutsFit(facts.idleInTransactionTimeoutMs);
     this.inbox.open(qualifiedTable(facts.schema, PROCESSED_EVENTS));
     this.parking.open(facts.schema);
+    this.outbox.open(facts.schema, facts.hasOutbox);
     if (this.#sharing.length > 0) await whileDatabaseReturns(() => this.groups.open((sql) => dataSource.query(sql)));
     await this.deadLetters?.check();
     return transactions;

@@ -23,6 +23,16 @@ export interface ProducerSettings {
   readonly createPartitioner: ICustomPartitioner | undefined;
 }
 
+/** Some of the messages are not stored; all others are. */
+export class SendIncomplete extends IdempotencyError {
+  constructor(
+    message: string,
+    readonly unsent: readonly Message[],
+  ) {
+    super('SEND_INCOMPLETE', message, { retryable: true });
+  }
+}
+
 /** A message and where it goes; with `partition`, exactly there. */
 export type OutgoingMessage = Message & { readonly topic: string };
 
@@ -46,8 +56,8 @@ export class CheckedProducer {
   ) {}
 
   /**
-   * Resolves once all messages are stored. Rejects with MESSAGE_TOO_LARGE, SEND_INCOMPLETE or BROKER_UNAVAILABLE; after the last two, any of them may be
-   * stored. Connects by itself.
+   * Resolves once all messages are stored. Rejects with MESSAGE_TOO_LARGE or BROKER_UNAVAILABLE, and any of them may be stored; or with SEND_INCOMPLETE, which
+   * names those that are not. Connects by itself.
    */
   send(messages: readonly OutgoingMessage[]): Promise<void> {
     const sent = this.#last.then(() => this.#send(messages));
@@ -178,5 +188,8 @@ function* causesOf(error: unknown): Generator<Error> {
 function incomplete(unsent: readonly TopicMessages[]): IdempotencyError {
   const what = unsent.map(({ topic, messages }) => `${messages.length} for ${topic}`).join(', ');
   const message = `Kafka answered ${TRIES} times without the partitions of some messages (${what}), so they are not stored. A partition without a leader, or one that does not exist, is not answered for`;
-  return new IdempotencyError('SEND_INCOMPLETE', message, { retryable: true });
+  return new SendIncomplete(
+    message,
+    unsent.flatMap(({ messages }) => messages),
+  );
 }

@@ -45,6 +45,15 @@ export const DEFAULTS = {
   commitInterval: '500ms',
   deadLetters: { stack: false },
   parking: { poll: '1s', discarded: '30d' },
+  outbox: {
+    relay: true,
+    batch: 500,
+    poll: '1s',
+    lease: '15s',
+    attempts: 10,
+    maxBytes: 1_000_000,
+    dedupeRetention: '14d',
+  },
   shutdown: { deadline: '25s' },
 } as const satisfies Defaults;
 

@@ -55,7 +55,20 @@ export interface ResolvedOptions extends HandlerDefaults {
   /** undefined: dead events stay in the table alone. */
   readonly deadLetters: { readonly topic: string; readonly stack: boolean } | undefined;
   readonly parking: { readonly pollMs: number; readonly discardedMs: number };
+  readonly outbox: ResolvedOutbox;
   readonly shutdownDeadlineMs: number;
+}
+
+export interface ResolvedOutbox {
+  /** The option was given, so its tables must be there. */
+  readonly isNeeded: boolean;
+  readonly relay: boolean;
+  readonly batch: number;
+  readonly pollMs: number;
+  readonly leaseMs: number;
+  readonly attempts: number;
+  readonly maxBytes: number;
+  readonly dedupeRetentionMs: number;
 }
 
 export interface ResolvedKafka {
@@ -116,6 +129,7 @@ export function resolveOptions(options: IdempotencyOptions): ResolvedOptions {
       pollMs: millis(options.parking?.poll ?? DEFAULTS.parking.poll),
       discardedMs: millis(options.parking?.discarded ?? DEFAULTS.parking.discarded),
     },
+    outbox: resolveOutbox(options.outbox),
     shutdownDeadlineMs: millis(options.shutdown?.deadline ?? DEFAULTS.shutdown.deadline),
   };
 }
@@ -234,6 +248,20 @@ function resolveKafka(kafka: IdempotencyOptions['kafka']): ResolvedKafka {
     postfixId,
     groupId,
     clientId,
+  };
+}
+
+function resolveOutbox(outbox: IdempotencyOptions['outbox']): ResolvedOutbox {
+  const otherwise = DEFAULTS.outbox;
+  return {
+    isNeeded: outbox !== undefined,
+    relay: outbox?.relay ?? otherwise.relay,
+    batch: outbox?.batch ?? otherwise.batch,
+    pollMs: millis(outbox?.poll ?? otherwise.poll),
+    leaseMs: millis(outbox?.lease ?? otherwise.lease),
+    attempts: outbox?.attempts ?? otherwise.attempts,
+    maxBytes: outbox?.maxBytes ?? otherwise.maxBytes,
+    dedupeRetentionMs: millis(outbox?.dedupeRetention ?? otherwise.dedupeRetention),
   };
 }
 

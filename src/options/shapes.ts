@@ -190,6 +190,16 @@ class ParkingShape {
   @Option(rules.duration('1ms', LONGEST_STORED, '30d')) discarded?: unknown;
 }
 
+class OutboxShape {
+  @Option(rules.flag) relay?: unknown;
+  @Option(rules.wholeUpTo(1, 10_000)) batch?: unknown;
+  @Option(rules.duration('10ms', '1h', '1s')) poll?: unknown;
+  @Option(rules.duration('1s', '1h', '15s')) lease?: unknown;
+  @Option(rules.whole(1)) attempts?: unknown;
+  @Option(rules.wholeUpTo(1, 100_000_000)) maxBytes?: unknown;
+  @Option(rules.duration('1s', LONGEST_STORED, '14d')) dedupeRetention?: unknown;
+}
+
 class ShutdownShape {
   @Option(rules.duration('1ms', LONGEST, '25s')) deadline?: unknown;
 }
@@ -213,6 +223,7 @@ export class ModuleShape extends HandlerShape {
   @Option(rules.duration('10ms', '5m', '500ms')) commitInterval?: unknown;
   @Group(DeadLettersShape, { remedy: "Give an object such as { topic: 'billing.dead' }." }) deadLetters?: unknown;
   @Group(ParkingShape, { remedy: "Give an object such as { poll: '1s' }." }) parking?: unknown;
+  @Group(OutboxShape, { remedy: 'Give an object such as { relay: true, batch: 500 }.' }) outbox?: unknown;
   @Group(ShutdownShape, { remedy: "Give an object such as { deadline: '25s' }." }) shutdown?: unknown;
 }
 

@@ -13,7 +13,6 @@ const NO_CODEC = 'is not an option: values reach the handler as raw bytes or as 
 /** Names that are known and refused, each with its own way out. The paths are those of both `forRoot` and `@Idempotent()`. */
 const REFUSED: Readonly<Record<string, readonly [problem: string, remedy: string]>> = {
   reusedId: [LATER, LEAVE_OUT],
-  outbox: [LATER, LEAVE_OUT],
   retention: [LATER, LEAVE_OUT],
   version: [LATER, LEAVE_OUT],
   dedupe: [LATER, LEAVE_OUT],

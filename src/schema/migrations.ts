@@ -1,5 +1,6 @@
 import type { MigrationInterface, QueryRunner } from 'typeorm';
 import { qualifiedTable } from '../shared/sql-identifier.js';
+import { createOutbox, OUTBOX_DEDUPE, OUTBOX_EVENTS, OUTBOX_MESSAGES, OUTBOX_SHARDS } from './outbox.js';
 import { createParkedEvents, PARKED_EVENTS } from './parked-events.js';
 import { createProcessedEvents, PROCESSED_EVENTS } from './processed-events.js';
 import { createRunningRecords, RUNNING_RECORDS } from './running-records.js';
@@ -43,7 +44,30 @@ export function idempotencyMigrations(options: MigrationOptions = {}): (new () =
     }
   }
 
-  return [NestjsKafkaIdempotency1764288000000, NestjsKafkaIdempotency1764374400000];
+  class NestjsKafkaIdempotency1764460800000 implements MigrationInterface {
+    readonly name = 'NestjsKafkaIdempotency1764460800000';
+
+    async up(runner: QueryRunner): Promise<void> {
+      const statements = createOutbox({
+        messages: tableFor(runner, schema, OUTBOX_MESSAGES),
+        events: tableFor(runner, schema, OUTBOX_EVENTS),
+        shards: tableFor(runner, schema, OUTBOX_SHARDS),
+        dedupe: tableFor(runner, schema, OUTBOX_DEDUPE),
+      });
+      await run(runner, statements);
+    }
+
+    async down(runner: QueryRunner): Promise<void> {
+      await run(runner, [`DROP VIEW ${tableFor(runner, schema, OUTBOX_EVENTS)}`]);
+      await drop(runner, schema, [OUTBOX_DEDUPE, OUTBOX_SHARDS, OUTBOX_MESSAGES]);
+    }
+  }
+
+  return [
+    NestjsKafkaIdempotency1764288000000,
+    NestjsKafkaIdempotency1764374400000,
+    NestjsKafkaIdempotency1764460800000,
+  ];
 }
 
 /** Fails, rather than taking them with it, when other objects depend on a table. */

@@ -2,6 +2,7 @@ import { IdempotencyError, type ErrorCode } from '../shared/errors.js';
 import { qualifiedTable } from '../shared/sql-identifier.js';
 import { catalogEntry, schemasWithTable, type CatalogEntry, type CatalogQuery } from './catalog.js';
 import { checkDatabase, type DatabaseFacts } from './database-check.js';
+import { OUTBOX_MESSAGES_SHAPE, OUTBOX_SHAPES } from './outbox.js';
 import { PARKED_EVENTS_SHAPE } from './parked-events.js';
 import { PROCESSED_EVENTS_SHAPE } from './processed-events.js';
 import { RUNNING_RECORDS_SHAPE } from './running-records.js';
@@ -10,30 +11,42 @@ import { tableFaults, type TableShape } from './table-shape.js';
 export interface SchemaFacts extends DatabaseFacts {
   /** Where our tables stand; every statement of ours names it, so that no later change of the search_path sends it elsewhere. */
   readonly schema: string;
+  /** The tables of the outbox are there. */
+  readonly hasOutbox: boolean;
 }
 
-/** The tables of the features in use. */
+export interface SchemaQuestion {
+  /** The option, else the DataSource's; undefined: the first schema of the search_path. */
+  readonly schema: string | undefined;
+  /** They must be there. Default: they are looked at if they are. */
+  readonly needsOutbox?: boolean;
+}
+
+/** Of every application. */
 const TABLES: readonly TableShape[] = [PROCESSED_EVENTS_SHAPE, PARKED_EVENTS_SHAPE, RUNNING_RECORDS_SHAPE];
 
 /**
  * The start-up check: the server can keep the promise, our tables are there, have the shape this version relies on, and the current role may use them.
  * - Compares the catalog, so it does not matter who made the tables; reads only.
  * - Throws DATABASE_UNSUITABLE, SCHEMA_MISSING or SCHEMA_MISMATCH, with everything that is wrong and the remedy. Errors of the query itself go through.
- *
- * `schema`: the option, else the DataSource's; undefined: the first schema of the search_path.
  */
 export async function checkSchema(
   query: CatalogQuery,
-  { schema }: { schema: string | undefined },
+  { schema, needsOutbox = false }: SchemaQuestion,
 ): Promise<SchemaFacts> {
   const facts = await checkDatabase(query);
   const inUse = schema ?? facts.currentSchema;
   if (inUse === undefined) throw noSchema(facts);
-  for (const table of TABLES) await checkTable(query, { ...facts, schema: inUse }, table);
-  return { ...facts, schema: inUse };
+  const place = { ...facts, schema: inUse };
+  for (const table of TABLES) await checkTable(query, place, table);
+  const hasOutbox = needsOutbox || (await catalogEntry(query, inUse, OUTBOX_MESSAGES_SHAPE.name))?.table !== undefined;
+  if (hasOutbox) for (const table of OUTBOX_SHAPES) await checkTable(query, place, table);
+  return { ...place, hasOutbox };
 }
 
-async function checkTable(query: CatalogQuery, facts: SchemaFacts, expected: TableShape): Promise<void> {
+type Place = Omit<SchemaFacts, 'hasOutbox'>;
+
+async function checkTable(query: CatalogQuery, facts: Place, expected: TableShape): Promise<void> {
   const name = qualifiedTable(facts.schema, expected.name);
   const entry = await catalogEntry(query, facts.schema, expected.name);
   if (entry?.table === undefined)
@@ -53,7 +66,7 @@ function noSchema({ searchPath }: DatabaseFacts): IdempotencyError {
 
 function missing(
   name: string,
-  facts: SchemaFacts,
+  facts: Place,
   expected: TableShape,
   entry: CatalogEntry | undefined,
   elsewhere: readonly string[],
@@ -75,7 +88,7 @@ function missing(
 
 function mismatch(
   name: string,
-  facts: SchemaFacts,
+  facts: Place,
   expected: TableShape,
   faults: readonly string[],
   grants: readonly string[],
@@ -93,7 +106,7 @@ function mismatch(
   ]);
 }
 
-function missingGrants(name: string, { schema, role }: SchemaFacts, entry: CatalogEntry): string[] {
+function missingGrants(name: string, { schema, role }: Place, entry: CatalogEntry): string[] {
   const to = `TO "${role.replaceAll('"', '""')}"`;
   return [
     ...(entry.mayUseSchema ? [] : [`GRANT USAGE ON SCHEMA "${schema}" ${to}`]),
@@ -105,7 +118,7 @@ function errorOf(code: ErrorCode, sentences: readonly string[]): IdempotencyErro
   return new IdempotencyError(code, sentences.join('. '));
 }
 
-function lookedIn({ schema, searchPath }: SchemaFacts): string {
+function lookedIn({ schema, searchPath }: Place): string {
   return `looked in schema "${schema}"; search_path is ${searchPath}`;
 }
 

@@ -53,8 +53,11 @@ export const ERROR_CODES = [
   'PARKED_NOT_FOUND',
   'PARKED_CHANGED',
   // Sending
+  'NO_TRANSACTION',
+  'VALUE_NOT_SERIALIZABLE',
   'MESSAGE_TOO_LARGE',
   'SEND_INCOMPLETE',
+  'LEASE_LOST',
 ] as const;
 
 export type ErrorCode = (typeof ERROR_CODES)[number];

@@ -17,7 +17,8 @@ type Partitions = readonly { readonly topic: string; readonly partition: number;
 
 /**
  * Everything this package tells about its work. `handled`: the handler has settled and COMMIT is not sent yet; `processed`: COMMIT was acknowledged;
- * `committing` and `committed`: offsets sent and acknowledged.
+ * `committing` and `committed`: offsets sent and acknowledged; `relayed`: Kafka has acknowledged messages of the outbox, whose rows are not deleted yet; `unsent`: a
+ * row of the outbox was parked; `pruned`: rows were deleted because of their age.
  */
 export type IdempotencyEvent =
   | ({ readonly name: 'received' | 'claimed' | 'handled' | 'processed' | 'duplicate' | 'stale' } & EventPlace)
@@ -45,6 +46,16 @@ export type IdempotencyEvent =
       readonly from: string;
       readonly to: string;
     }
+  | { readonly name: 'relayed'; readonly messages: number }
+  | {
+      readonly name: 'unsent';
+      readonly id: string;
+      readonly topic: string;
+      readonly eventId: string;
+      readonly attempts: number;
+      readonly error: unknown;
+    }
+  | { readonly name: 'pruned'; readonly table: string; readonly rows: number }
   | { readonly name: 'outage' | 'recovered'; readonly code: ErrorCode; readonly detail: string }
   | { readonly name: 'escaped'; readonly owner: string; readonly detail: string };
 

@@ -30,6 +30,9 @@ export class JoinedTransaction implements Joinable {
     if (isolation !== undefined) return Promise.reject(nestedIsolation(this.owner, isolation));
     return this.manager.transaction(work);
   }
+
+  /** Its end is the caller's, and is not heard of. */
+  afterCommit(): void {}
 }
 
 /** A runner that never gets a connection. */

@@ -115,6 +115,7 @@ class Transaction implements OpenTransaction, Joinable {
   private readonly dataSource: DataSource;
   private readonly names: StatementNames;
   readonly #connection: GatedConnection;
+  #afterCommit: Set<() => void> | undefined;
   /** Set by the first sign of it: the server may say why before the socket ends. */
   #isLost: boolean | undefined;
   #turn: Promise<void> | undefined;
@@ -188,6 +189,10 @@ class Transaction implements OpenTransaction, Joinable {
     );
   }
 
+  afterCommit(listener: () => void): void {
+    (this.#afterCommit ??= new Set()).add(listener);
+  }
+
   /** In one function, as commit() is: each promise more costs microseconds, for every record. */
   async begin(): Promise<void> {
     try {
@@ -232,6 +237,7 @@ class Transaction implements OpenTransaction, Joinable {
     const outcome = await sendCommit(this.runner.client);
     if (outcome.kind !== 'committed') throw await this.#notCommitted(outcome);
     this.phase = 'committed';
+    if (this.#afterCommit !== undefined) for (const listener of this.#afterCommit) listener();
     await this.#letGo();
     if (this.runner.hasSubscribers) await this.#tell('After', 'TransactionCommit');
   }

@@ -14,6 +14,8 @@ export interface Joinable {
   readonly emit: EmitEvent;
   /** A transaction inside this one: a savepoint. */
   nested(request: NestedRequest): Promise<unknown>;
+  /** Calls it when COMMIT was acknowledged. Never for a transaction whose end is not in our hands. */
+  afterCommit(listener: () => void): void;
 }
 
 export interface NestedRequest {

@@ -110,6 +110,11 @@ export class TransactionScope {
     return outside(this.#dataSource, work);
   }
 
+  /** @internal Calls it once the transaction this code runs in is committed, each function once. Not told of one that was joined: its opener ends it. */
+  afterCommit(listener: () => void): void {
+    current(this.#dataSource)?.afterCommit(listener);
+  }
+
   /** @internal Begins a transaction, with a claim if one is asked for. Throws `CLAIM_BUSY`, `DATABASE_UNAVAILABLE`, or the driver's error. */
   open(request: OpenRequest): Promise<OpenTransaction> {
     return openTransaction(

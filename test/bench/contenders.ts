@@ -2,6 +2,7 @@ import type { Given } from './arguments.js';
 import { handBatch, handMessage, handShared } from './hand-loops.js';
 import { nestStock } from './nest-stock.js';
 import { ours, oursBatch, oursFailing, oursReplay } from './ours.js';
+import { relay } from './relay.js';
 import type { Stopwatch } from './stopwatch.js';
 import { PARTITIONS, POOL, SHARED, VALUE_BYTES, type ContenderSetup, type Workload } from './workload.js';
 
@@ -27,6 +28,7 @@ export const CONTENDERS: Record<string, Contender> = {
   'ours-batch': oursBatch,
   'ours-sequential': ours(),
   'ours-keys': ours({ concurrency: { keys: KEYS_AT_ONCE } }),
+  relay,
 };
 
 /** What a row's ratio is taken against. */
@@ -45,6 +47,7 @@ export const AGAINST: Record<string, string | null> = {
   'ours-batch': 'hand-batch',
   'ours-sequential': null,
   'ours-keys': 'ours-sequential',
+  relay: null,
 };
 
 /** How many times the events of the others a row gets: what is fast would be done before it had got going, what is slow would take minutes. */
@@ -56,6 +59,7 @@ export const MORE_EVENTS: Readonly<Record<string, number>> = {
   'hand-batch': 15,
   'ours-batch': 15,
   'ours-sequential': 1 / 7,
+  relay: 10,
 };
 
 /** What else of the workload is another one in a row. A slot for each of the keys, and the two connections that are kept free of transactions. */

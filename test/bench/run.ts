@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { World } from '../e2e/kit/world.js';
 import type { Services } from '../services/services.js';
 import { newEventId } from './event-ids.js';
+import { checkSent, fillOutbox } from './relay.js';
 import {
   eventOf,
   eventsOfRecords,
@@ -41,7 +42,7 @@ export async function runIn(world: World, id: string, workload: Workload): Promi
   const { records, partitions } = workload;
   const { brokers, databaseUrl, schema } = world;
   const topic = await world.topic(partitions);
-  const events = await fill(world, topic, workload);
+  const events = await (id === 'relay' ? fillOutbox(world, topic, records) : fill(world, topic, workload));
   const offsets = await world.admin.fetchTopicOffsets(topic);
   const inFirst = Number(offsets.find(({ partition }) => partition === 0)?.high);
   const warmUp = Math.min(WARM_UP, records >> 1);
@@ -50,7 +51,7 @@ export async function runIn(world: World, id: string, workload: Workload): Promi
   const walBefore = await walPosition(world);
   const result = await inProcess(setup);
   const walBytes = Number((await walPosition(world)) - walBefore);
-  await checkLedger(world, setup, events);
+  await (id === 'relay' ? checkSent(world, topic, events) : checkLedger(world, setup, events));
   return {
     // Of all partitions at the speed of those that are timed.
     perSecond: (result.timedEvents / result.ms) * 1000 * (records / timedEvents(setup)),

@@ -61,6 +61,38 @@ describe('a database that fits', () => {
   });
 });
 
+describe('the tables of the outbox', () => {
+  const dropAll = async () => {
+    await own.dataSource.runMigrations();
+    await own.dataSource.query('DROP VIEW outbox_events');
+    await own.dataSource.query('DROP TABLE outbox_messages, outbox_shards, outbox_dedupe');
+  };
+
+  it('need not be there for those who do not publish', async () => {
+    await dropAll();
+    expect(await check()).toMatchObject({ hasOutbox: false });
+  });
+
+  it('must be there when they are asked for', async () => {
+    await dropAll();
+    const asked = checkSchema((sql, parameters) => own.dataSource.query(sql, parameters), {
+      schema: undefined,
+      needsOutbox: true,
+    });
+    const error = await rejection(asked);
+    expect(IdempotencyError.is(error, 'SCHEMA_MISSING')).toBe(true);
+    expect(error.message).toContain('outbox_messages" does not exist');
+    expect(error.message).toContain('sql/0003-outbox.sql');
+  });
+
+  it('are looked at when they are there, all of them', async () => {
+    await own.dataSource.runMigrations();
+    expect(await check()).toMatchObject({ hasOutbox: true });
+    await own.dataSource.query('DROP TABLE outbox_dedupe');
+    expect(IdempotencyError.is(await rejection(check()), 'SCHEMA_MISSING')).toBe(true);
+  });
+});
+
 describe.each(versions)('the query function of a DataSource of %s', (_, orm) => {
   const other = useSchema(database, orm);
 
@@ -333,7 +365,7 @@ describe('S14: a role without the privileges', () => {
       expect(error.message).toContain(`GRANT INSERT, UPDATE, DELETE ON "${own.name}"."processed_events" TO "${role}"`);
       expect(error.message).not.toContain('migration:run');
       await session.query(/Run: (.*;)/.exec(error.message)![1]!);
-      for (const table of ['parked_events', 'running_records']) {
+      for (const table of ['parked_events', 'running_records', 'outbox_messages', 'outbox_shards', 'outbox_dedupe']) {
         const next = await rejection(checkAsRole());
         expect(next.message).toContain(`GRANT SELECT, INSERT, UPDATE, DELETE ON "${own.name}"."${table}" TO "${role}"`);
         await session.query(/Run: (.*;)/.exec(next.message)![1]!);

@@ -8,7 +8,9 @@ import { catalogOf, tablesIn } from './catalog-of.js';
 import { rejection, useDatabase, useSchema, versions } from './own-schema.js';
 
 const database = useDatabase();
-const OURS = ['parked_events', 'processed_events', 'running_records'];
+const OUTBOX = ['outbox_dedupe', 'outbox_messages', 'outbox_shards'];
+const OURS = [...OUTBOX, 'parked_events', 'processed_events', 'running_records'];
+const LISTED = ['outbox_dedupe', 'outbox_events', 'outbox_messages', 'outbox_shards', ...OURS.slice(3)];
 
 describe.each(versions)('the migrations on %s', (_, orm) => {
   const own = useSchema(database, orm);
@@ -51,25 +53,52 @@ describe.each(versions)('the migrations on %s', (_, orm) => {
     expect(comment).toBe('nestjs-kafka-idempotency schema 1');
   });
 
+  it('make the outbox: ids one at a time, 16 shards, and the view that Debezium reads', async () => {
+    await own.dataSource.runMigrations();
+    const { indexes, comment } = await catalogOf(own.dataSource, own.name, 'outbox_messages');
+    expect(indexes.filter((index) => !index.includes('UNIQUE'))).toEqual([
+      "CREATE INDEX outbox_messages_pending ON outbox_messages USING btree (shard, id) WHERE (state = 'pending'::text)",
+    ]);
+    expect(comment).toBe('nestjs-kafka-idempotency schema 1');
+    const query = (sql: string) => own.dataSource.query<Record<string, unknown>[]>(sql);
+    expect(
+      await query(
+        `SELECT cache_size::integer AS cache FROM pg_sequences WHERE schemaname = '${own.name}' AND sequencename = 'outbox_messages_id_seq'`,
+      ),
+    ).toEqual([{ cache: 1 }]);
+    expect(
+      await query('SELECT count(*)::integer AS n, min(shard) AS low, max(shard) AS high FROM outbox_shards'),
+    ).toEqual([{ n: 16, low: 0, high: 15 }]);
+    await query(
+      `INSERT INTO outbox_messages (shard, event_id, topic, message_key, message_value, header_names, header_values) VALUES (3, 'e1', 'orders', 'k', '{}', '{}', '{}')`,
+    );
+    expect(await query('SELECT id, aggregatetype, aggregateid, type, payload FROM outbox_events')).toEqual([
+      { id: 'e1', aggregatetype: 'orders', aggregateid: Buffer.from('k'), type: 'orders', payload: Buffer.from('{}') },
+    ]);
+  });
+
   it('make the same catalog as the SQL files', async () => {
     await own.dataSource.runMigrations();
     const catalogs = () => Promise.all(OURS.map((table) => catalogOf(own.dataSource, own.name, table)));
     const migrated = await catalogs();
+    await own.dataSource.query('DROP VIEW outbox_events');
     await own.dataSource.query(`DROP TABLE ${OURS.join(', ')}`);
-    for (const file of ['sql/0001-processed-events.sql', 'sql/0002-parked-events.sql'])
+    for (const file of ['sql/0001-processed-events.sql', 'sql/0002-parked-events.sql', 'sql/0003-outbox.sql'])
       await own.dataSource.query(await readFile(join(packageRoot(), file), 'utf8'));
     expect(await catalogs()).toEqual(migrated);
   });
 
   it('run once', async () => {
-    expect(await own.dataSource.runMigrations()).toHaveLength(2);
+    expect(await own.dataSource.runMigrations()).toHaveLength(3);
     expect(await own.dataSource.runMigrations()).toHaveLength(0);
   });
 
   it('drop our tables only', async () => {
     await own.dataSource.query('CREATE TABLE orders (id integer PRIMARY KEY)');
     await own.dataSource.runMigrations();
-    expect(await tables()).toEqual(['migrations', 'orders', ...OURS]);
+    expect(await tables()).toEqual(['migrations', 'orders', ...LISTED].toSorted());
+    await own.dataSource.undoLastMigration();
+    expect(await tables()).toEqual(['migrations', 'orders', 'parked_events', 'processed_events', 'running_records']);
     await own.dataSource.undoLastMigration();
     expect(await tables()).toEqual(['migrations', 'orders', 'processed_events']);
     await own.dataSource.undoLastMigration();
@@ -78,9 +107,9 @@ describe.each(versions)('the migrations on %s', (_, orm) => {
 
   it('do not take what depends on our tables with them', async () => {
     await own.dataSource.runMigrations();
-    await own.dataSource.query('CREATE VIEW handled AS SELECT topic FROM parked_events');
+    await own.dataSource.query('CREATE VIEW handled AS SELECT topic FROM outbox_dedupe');
     await rejection(own.dataSource.undoLastMigration());
-    expect(await tables()).toEqual(['handled', 'migrations', ...OURS]);
+    expect(await tables()).toEqual(['handled', 'migrations', ...LISTED]);
   });
 
   it('leave a table of that name that was there before alone', async () => {
@@ -96,7 +125,8 @@ describe.each(versions)('the migrations on %s', (_, orm) => {
       schema: own.name,
     });
     await named.runMigrations();
-    expect(await tables()).toEqual(['migrations', ...OURS]);
+    expect(await tables()).toEqual(['migrations', ...LISTED]);
+    await named.undoLastMigration();
     await named.undoLastMigration();
     await named.undoLastMigration();
     expect(await tables()).toEqual(['migrations']);
@@ -105,7 +135,7 @@ describe.each(versions)('the migrations on %s', (_, orm) => {
   it("make the table in the DataSource's schema, where the entities look for it", async () => {
     const named = await own.connect({ extra: {}, schema: own.name });
     await named.runMigrations();
-    expect(await tables()).toEqual(['migrations', ...OURS]);
+    expect(await tables()).toEqual(['migrations', ...LISTED]);
     expect(await named.getRepository(ProcessedEventEntity).count()).toBe(0);
     expect(await named.getRepository(ParkedEventEntity).count()).toBe(0);
   });

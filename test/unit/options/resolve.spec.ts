@@ -51,6 +51,16 @@ describe('resolveOptions', () => {
       commitIntervalMs: 500,
       deadLetters: undefined,
       parking: { pollMs: 1000, discardedMs: 2_592_000_000 },
+      outbox: {
+        isNeeded: false,
+        relay: true,
+        batch: 500,
+        pollMs: 1000,
+        leaseMs: 15_000,
+        attempts: 10,
+        maxBytes: 1_000_000,
+        dedupeRetentionMs: 1_209_600_000,
+      },
       shutdownDeadlineMs: 25_000,
     });
   });
@@ -98,12 +108,14 @@ describe('resolveOptions', () => {
       },
       deadLetters: { topic: 'billing.dead' },
       parking: { discarded: '1y' },
+      outbox: { relay: false, lease: '3s' },
       holdKey: true,
       redelivery: { rounds: 2, maxDelay: '7d' },
     });
     expect(resolved).toMatchObject({
       deadLetters: { topic: 'billing.dead', stack: false },
       parking: { pollMs: 1000, discardedMs: 31_557_600_000 },
+      outbox: { isNeeded: true, relay: false, leaseMs: 3000, batch: 500 },
       holdKey: true,
       redelivery: { rounds: 2, delayMs: 60_000, factor: 6, maxDelayMs: 604_800_000, jitter: 'none' },
     });

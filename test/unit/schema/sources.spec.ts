@@ -4,6 +4,7 @@ import { builtinModules } from 'node:module';
 import { dirname, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { idempotencyMigrations } from '#src/schema/index.js';
+import { createOutbox, OUTBOX_MESSAGES_SHAPE } from '#src/schema/outbox.js';
 import { createParkedEvents, PARKED_EVENTS_SHAPE } from '#src/schema/parked-events.js';
 import { createProcessedEvents, PROCESSED_EVENTS_SHAPE } from '#src/schema/processed-events.js';
 import { createRunningRecords } from '#src/schema/running-records.js';
@@ -16,6 +17,15 @@ describe('the SQL file', () => {
   it.each([
     [PROCESSED_EVENTS_SHAPE.sqlFile, createProcessedEvents('processed_events')],
     [PARKED_EVENTS_SHAPE.sqlFile, [...createParkedEvents('parked_events'), ...createRunningRecords('running_records')]],
+    [
+      OUTBOX_MESSAGES_SHAPE.sqlFile,
+      createOutbox({
+        messages: 'outbox_messages',
+        events: 'outbox_events',
+        shards: 'outbox_shards',
+        dedupe: 'outbox_dedupe',
+      }),
+    ],
   ])('%s holds the statements of its migration, word for word', async (file, migration) => {
     const text = await readFile(join(root, file), 'utf8');
     const statements = text.replace(/^--.*\n/gm, '').trim();
@@ -28,10 +38,12 @@ describe('idempotencyMigrations()', () => {
     expect(idempotencyMigrations().map((Migration) => new Migration().name)).toEqual([
       'NestjsKafkaIdempotency1764288000000',
       'NestjsKafkaIdempotency1764374400000',
+      'NestjsKafkaIdempotency1764460800000',
     ]);
     expect(idempotencyMigrations({ schema: 'app' }).map((Migration) => Migration.name)).toEqual([
       'NestjsKafkaIdempotency1764288000000',
       'NestjsKafkaIdempotency1764374400000',
+      'NestjsKafkaIdempotency1764460800000',
     ]);
   });
 

@@ -1,0 +1,99 @@
+import type { FailedRow } from './delivery-run.js';
+import type { OutboxRow } from './outbox-row.js';
+import type { OutboxTables } from './outbox-tables.js';
+import type { Positions, Snapshot } from './scan.js';
+
+// Each shard has a place of its own to go on from, and gives so many rows that together they fill a batch; of those, in the order of all ids, as many as fit.
+const READ = `SELECT id::text AS id, shard, event_id AS "eventId", topic, partition, message_key AS key, message_value AS value,
+  header_names AS "headerNames", header_values AS "headerValues", attempts, "waitMs"
+FROM (SELECT m.*, sum(m.size) OVER (ORDER BY m.id) - m.size AS before
+  FROM unnest($1::smallint[], $2::bigint[]) AS s (nr, after)
+  CROSS JOIN LATERAL (SELECT o.*, (extract(epoch FROM o.due_at - now()) * 1000)::double precision AS "waitMs",
+      coalesce(octet_length(o.message_value), 0) + coalesce(octet_length(o.message_key), 0) AS size
+    FROM outbox_messages o
+    WHERE o.state = 'pending' AND o.shard = s.nr AND o.id > s.after AND o.topic <> ALL ($3::text[]) AND (o.message_key IS NULL OR o.message_key <> ALL ($4::bytea[]))
+    ORDER BY o.id LIMIT $5) m
+  ORDER BY m.id LIMIT $6) t
+WHERE before < $7 ORDER BY t.id`;
+
+const SNAPSHOT = `SELECT pg_snapshot_xmin(s)::text AS xmin, pg_snapshot_xmax(s)::text AS xmax FROM pg_current_snapshot() s`;
+
+// Whoever has lost its shard has another token, or none, and writes nothing.
+const OURS = `outbox_shards s WHERE s.shard = o.shard AND s.owner = $1 AND s.token = ($2::bigint[])[o.shard + 1]`;
+
+const REMOVE = `WITH gone AS (DELETE FROM outbox_messages o USING ${OURS} AND o.id = ANY ($3::bigint[]) RETURNING 1) SELECT count(*)::integer AS count FROM gone`;
+
+const FAIL = `WITH told AS (UPDATE outbox_messages o SET attempts = o.attempts + 1, due_at = now() + f.wait * interval '1 millisecond', error_code = f.code, error_message = f.message,
+    state = CASE WHEN f.parks THEN 'parked' ELSE 'pending' END
+  FROM unnest($3::bigint[], $4::double precision[], $5::text[], $6::text[], $7::boolean[]) AS f (id, wait, code, message, parks), ${OURS} AND o.id = f.id RETURNING o.id)
+SELECT id::text AS id FROM told`;
+
+const BYTES = 16_777_216;
+
+export interface ReadRequest {
+  readonly shards: readonly number[];
+  readonly cursors: Positions;
+  readonly topics: readonly string[];
+  readonly keys: readonly Buffer[];
+  readonly perShard: number;
+  readonly batch: number;
+}
+
+/** Under which tokens a statement may write. */
+export interface Claimed {
+  readonly owner: string;
+  readonly tokens: readonly (string | null)[];
+}
+
+export interface ToldFailure extends FailedRow {
+  readonly waitMs: number;
+  readonly code: string;
+  readonly message: string;
+  readonly parks: boolean;
+}
+
+/** The rows of the outbox as the relay reads and ends them. */
+export class OutboxRows {
+  constructor(private readonly tables: OutboxTables) {}
+
+  /** In the order of their ids; at least one row, if there is one, however large. */
+  async read({ shards, cursors, topics, keys, perShard, batch }: ReadRequest): Promise<OutboxRow[]> {
+    const after = shards.map((shard) => cursors[shard]!.toString());
+    const rows = await this.tables.run<Omit<OutboxRow, 'id'> & { id: string }>(READ, [
+      [...shards],
+      after,
+      [...topics],
+      [...keys],
+      perShard,
+      batch,
+      BYTES,
+    ]);
+    return rows.map((row) => ({ ...row, id: BigInt(row.id) }));
+  }
+
+  async snapshot(): Promise<Snapshot> {
+    const [row] = await this.tables.run<{ xmin: string; xmax: string }>(SNAPSHOT, []);
+    return { xmin: BigInt(row!.xmin), xmax: BigInt(row!.xmax) };
+  }
+
+  /** Gives how many went. */
+  async remove({ owner, tokens }: Claimed, rows: readonly OutboxRow[]): Promise<number> {
+    const ids = rows.map(({ id }) => id.toString());
+    const [row] = await this.tables.run<{ count: number }>(REMOVE, [owner, [...tokens], ids]);
+    return row!.count;
+  }
+
+  /** Gives the ids of those it was written for. */
+  async fail({ owner, tokens }: Claimed, failures: readonly ToldFailure[]): Promise<Set<bigint>> {
+    const rows = await this.tables.run<{ id: string }>(FAIL, [
+      owner,
+      [...tokens],
+      failures.map(({ row: { id } }) => id.toString()),
+      failures.map(({ waitMs }) => waitMs),
+      failures.map(({ code }) => code),
+      failures.map(({ message }) => message),
+      failures.map(({ parks }) => parks),
+    ]);
+    return new Set(rows.map(({ id }) => BigInt(id)));
+  }
+}

@@ -1,0 +1,269 @@
+import { randomUUID } from 'node:crypto';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { until } from 'nestjs-kafka-idempotency/testing';
+import { startEmbeddedKafka } from '../../services/services.js';
+import { Topics } from '../kafka/topics.js';
+import { idsOf, useOutbox, valuesIn, type Row } from './kit.js';
+import { onBrokers } from './on-brokers.js';
+
+const kit = useOutbox();
+
+const publishAll = (room: ReturnType<typeof kit.room>, topic: string, values: readonly string[], key?: string) =>
+  kit.scope.run(async () => {
+    for (const value of values) await room.publisher.publish(topic, value, key === undefined ? {} : { key });
+  });
+const untilEmpty = () =>
+  until(async () => (await kit.rows()).length === 0, { what: 'an empty outbox', timeoutMs: 30_000 });
+
+describe('the relay', () => {
+  it('B62: sends a row with a lower id that is committed later, and does not wait for one that never comes', async () => {
+    const topics = await Topics.open();
+    const topic = await topics.create();
+    const room = kit.room();
+    const late = await kit.own.session();
+    await late.startTransaction();
+    await kit.scope.join(late.manager, () => room.publisher.publish(topic, 'late', { key: 'k' }));
+    await kit.scope
+      .run(() => room.publisher.publish(topic, 'gone').then(() => Promise.reject(new Error())))
+      .catch(() => {});
+    await publishAll(room, topic, ['early'], 'k');
+    room.start();
+    await until(async () => (await valuesIn(topics, topic)).length === 1, { what: 'the early one' });
+    await late.commitTransaction();
+    await until(async () => (await valuesIn(topics, topic)).length === 2, { what: 'the late one', timeoutMs: 20_000 });
+    expect(await valuesIn(topics, topic)).toEqual(['early', 'late']);
+  });
+
+  it('keeps the order of each key over many batches, and sends each row once', async () => {
+    const topics = await Topics.open();
+    const topic = await topics.create({ partitions: 6 });
+    const room = kit.room({ batch: 50 });
+    const keys = Array.from({ length: 20 }, (_, at) => `k${at}`);
+    await kit.scope.run(async () => {
+      for (let at = 0; at < 1000; at += 1)
+        await room.publisher.publish(topic, String(at), { key: keys[(at * 7) % keys.length]! });
+    });
+    expect(await room.outbox.runOnce()).toBe(1000);
+    const stored = await topics.read(topic);
+    expect(stored).toHaveLength(1000);
+    for (const key of keys) {
+      const values = stored.filter((one) => one.key === key).map(({ value }) => Number(value));
+      expect(values).toEqual(values.toSorted((a, b) => a - b));
+    }
+  });
+
+  it('fills its batches also from one shard', async () => {
+    const topics = await Topics.open();
+    const topic = await topics.create();
+    const room = kit.room();
+    const values = Array.from({ length: 1500 }, (_, at) => String(at));
+    await publishAll(room, topic, values, 'one');
+    expect(await room.outbox.runOnce()).toBe(1500);
+    expect(await valuesIn(topics, topic)).toEqual(values);
+    expect(kit.events.filter(({ name }) => name === 'relayed').length).toBeLessThan(15);
+  });
+
+  it('sends nothing before a barrier begun after its read, and deletes nothing before Kafka has it', async () => {
+    const topics = await Topics.open();
+    const topic = await topics.create();
+    const steps: string[] = [];
+    const room = kit.room({ emit: ({ name }) => void steps.push(name) });
+    await publishAll(room, topic, ['x']);
+    const { dataSource } = kit;
+    const query = dataSource.query.bind(dataSource);
+    dataSource.query = ((sql: string, parameters?: unknown[]) => {
+      if (sql.includes('CROSS JOIN LATERAL')) steps.push('read');
+      if (sql.includes('pg_logical_emit_message')) steps.push('barrier');
+      if (sql.includes('DELETE FROM')) steps.push('delete');
+      return query(sql, parameters);
+    }) as typeof dataSource.query;
+    await room.outbox.runOnce();
+    expect(steps).toEqual(['read', 'barrier', 'relayed', 'delete', 'read']);
+  });
+
+  it('begins its reads behind what was sent, also while another session keeps its old snapshot', async () => {
+    const topics = await Topics.open();
+    const topic = await topics.create();
+    const old = await kit.own.session();
+    await old.startTransaction('REPEATABLE READ');
+    await old.query('SELECT 1 FROM outbox_messages');
+    const starts: bigint[] = [];
+    const room = kit.room({
+      query: (sql, parameters) => {
+        if (sql.includes('CROSS JOIN LATERAL')) starts.push(...(parameters[1] as string[]).map(BigInt));
+        return kit.scope.escape(() => kit.dataSource.query(sql, parameters));
+      },
+    });
+    const values = Array.from({ length: 200 }, (_, at) => String(at));
+    await publishAll(room, topic, values, 'k');
+    room.start();
+    await untilEmpty();
+    // By now the low water itself: a sweep begins nowhere else.
+    const low = 'SELECT max(low_water_id)::integer AS low FROM outbox_shards';
+    await until(async () => ((await kit.dataSource.query<{ low: number }[]>(low))[0]?.low ?? 0) >= 200, {
+      what: 'the low water to rise',
+      timeoutMs: 30_000,
+    });
+    expect(starts.some((id) => id >= 200n)).toBe(true);
+    await publishAll(room, topic, ['last'], 'k');
+    await untilEmpty();
+    expect(await valuesIn(topics, topic)).toEqual([...values, 'last']);
+    await old.rollbackTransaction();
+  });
+
+  it('with relay false does not run, and what it wrote is sent by another process', async () => {
+    const topics = await Topics.open();
+    const topic = await topics.create();
+    const writer = kit.room({ relay: false });
+    writer.start();
+    await publishAll(writer, topic, ['x', 'y']);
+    expect(await writer.outbox.stats()).toMatchObject({ pending: 2, parked: 0 });
+    expect((await writer.outbox.stats()).oldestAgeMs).toBeGreaterThan(0);
+    kit.room().start();
+    await untilEmpty();
+    expect(await writer.outbox.stats()).toEqual({ pending: 0, parked: 0, oldestAgeMs: 0, lagMs: 0 });
+    expect(await valuesIn(topics, topic)).toHaveLength(2);
+  });
+
+  it('gives its shards back when it stops', async () => {
+    const topics = await Topics.open();
+    const topic = await topics.create();
+    const first = kit.room({ leaseMs: 600_000 });
+    first.start();
+    await publishAll(first, topic, ['x']);
+    await untilEmpty();
+    await first.stop();
+    const second = kit.room();
+    await publishAll(second, topic, ['y']);
+    expect(await second.outbox.runOnce()).toBe(1);
+  });
+});
+
+describe('a row that Kafka does not take', () => {
+  it('F10: B65: too large for its topic is parked alone, with the reason; all others are sent', async () => {
+    const topics = await Topics.open();
+    const topic = await topics.create({ config: { 'max.message.bytes': '20000' } });
+    const room = kit.room();
+    await publishAll(room, topic, ['a', 'b', 'x'.repeat(30_000), 'c', 'd'], 'k');
+    expect(await room.outbox.runOnce()).toBe(4);
+    expect([...new Set(await valuesIn(topics, topic))]).toEqual(['a', 'b', 'c', 'd']);
+    const [parked] = (await kit.rows()) as [Row];
+    expect(parked).toMatchObject({ state: 'parked', attempts: 1, code: 'MESSAGE_TOO_LARGE' });
+    expect(parked.message).toContain('max.message.bytes');
+    expect(kit.events).toContainEqual(expect.objectContaining({ name: 'unsent', topic, eventId: parked.eventId }));
+    expect(kit.log.join()).toMatch(/was parked after 1 attempts \(MESSAGE_TOO_LARGE\)/);
+    expect(await room.outbox.stats()).toMatchObject({ pending: 0, parked: 1 });
+  });
+
+  it('B65: for a topic that does not exist is parked after its attempts, does not hold up other topics, and is sent by retry() under its id', async () => {
+    const topics = await Topics.open();
+    const [topic, missing] = [await topics.create(), `missing-${randomUUID()}`];
+    const room = kit.room();
+    room.start();
+    await publishAll(room, missing, ['m'], 'k');
+    await publishAll(room, topic, ['x'], 'other');
+    await until(async () => (await kit.rows()).every(({ state }) => state === 'parked'), {
+      what: 'the parked row',
+      timeoutMs: 20_000,
+    });
+    expect(await valuesIn(topics, topic)).toEqual(['x']);
+    const [parked] = (await kit.rows()) as [Row];
+    expect(parked).toMatchObject({ topic: missing, attempts: 3, code: 'TOPIC_MISSING' });
+    await topics.create({ topic: missing });
+    expect(await room.outbox.retry([parked.id], { by: 'ann' })).toBe(1);
+    await untilEmpty();
+    expect(idsOf(await topics.read(missing))).toEqual([parked.eventId]);
+    expect(await room.outbox.retry([parked.id], { by: 'ann' })).toBe(0);
+  });
+
+  it('holds back the later rows of its key, and of no other, until it is parked', async () => {
+    const topics = await Topics.open();
+    const topic = await topics.create();
+    const room = kit.room({ backoff: { delayMs: 60_000, factor: 1, maxDelayMs: 60_000, jitter: 'none' } });
+    await kit.scope.run(async () => {
+      await room.publisher.publish(topic, 'bad', { key: 'k', partition: 7 });
+      await room.publisher.publish(topic, 'other', { key: 'l' });
+    });
+    expect(await room.outbox.runOnce()).toBe(1);
+    await publishAll(room, topic, ['behind'], 'k');
+    await publishAll(room, topic, ['other'], 'm');
+    expect(await room.outbox.runOnce()).toBe(1);
+    expect(await valuesIn(topics, topic)).toEqual(['other', 'other']);
+    expect(await kit.rows()).toMatchObject([{ attempts: 1, code: 'SEND_INCOMPLETE' }, { attempts: 0 }]);
+    const next = kit.room({ attempts: 2 }); // knows nothing of it but what stands in the row
+    expect(await next.outbox.runOnce()).toBe(0);
+    await kit.dataSource.query('UPDATE outbox_messages SET due_at = now()');
+    const last = kit.room({ attempts: 2 });
+    last.start();
+    await until(async () => (await kit.rows()).length === 1, { what: 'the one behind', timeoutMs: 30_000 });
+    expect(await valuesIn(topics, topic)).toEqual(['other', 'other', 'behind']);
+    expect(await kit.rows()).toMatchObject([{ state: 'parked', attempts: 2, code: 'SEND_INCOMPLETE' }]);
+  }, 120_000);
+});
+
+describe('several relays', () => {
+  it('B64: send each row once, without faults', async () => {
+    const topics = await Topics.open();
+    const topic = await topics.create({ partitions: 3 });
+    const rooms = Array.from({ length: 4 }, () => kit.room({ batch: 100 }));
+    for (const room of rooms) room.start();
+    await kit.scope.run(async () => {
+      for (let at = 0; at < 3000; at += 1) await rooms[0]!.publisher.publish(topic, String(at), { key: `k${at % 40}` });
+    });
+    await untilEmpty();
+    const ids = idsOf(await topics.read(topic));
+    expect([ids.length, new Set(ids).size]).toEqual([3000, 3000]);
+  });
+
+  it('F11: one whose shards were taken over can neither delete nor mark a row, and says so', async () => {
+    const topics = await Topics.open();
+    const topic = await topics.create({ config: { 'max.message.bytes': '20000' } });
+    let isTaken = false;
+    const zombie = kit.room({
+      query: async (sql, parameters) => {
+        if (!isTaken && /DELETE FROM|SET attempts/.test(sql)) {
+          isTaken = true; // at the worst moment: Kafka has the rows
+          const take = `UPDATE outbox_shards SET owner = gen_random_uuid(), token = token + 1, lease_until = now() + interval '1 minute'`;
+          await kit.dataSource.query(take);
+        }
+        return kit.scope.escape(() => kit.dataSource.query(sql, parameters));
+      },
+    });
+    await publishAll(zombie, topic, ['a', 'x'.repeat(30_000), 'b'], 'k');
+    await zombie.outbox.runOnce();
+    expect(await kit.rows()).toMatchObject(Array.from({ length: 3 }, () => ({ state: 'pending', attempts: 0 })));
+    expect(kit.log.join()).toContain('LEASE_LOST');
+    expect(kit.events.filter(({ name }) => name === 'unsent')).toEqual([]);
+    await publishAll(zombie, topic, ['c'], 'k');
+    expect(await zombie.outbox.runOnce()).toBe(0);
+  });
+});
+
+describe('a broker that is away', () => {
+  it('F09: keeps every row whose acknowledgement did not come, counts no attempt, and each is sent when it is back', async () => {
+    const kafka = await startEmbeddedKafka();
+    onTestFinished(() => kafka.close());
+    const topics = await Topics.open(kafka.brokers);
+    const topic = await topics.create();
+    const room = kit.room({ ...onBrokers(kafka.brokers), batch: 20 });
+    const values = Array.from({ length: 2000 }, (_, at) => String(at));
+    await publishAll(room, topic, values, 'k');
+    room.start();
+    await until(() => kit.events.filter(({ name }) => name === 'relayed').length >= 3, { what: 'some batches' });
+    await kafka.node(1).kill();
+    await until(() => kit.log.some((line) => line.includes('Nothing of the outbox is sent')), {
+      what: 'the outage to be told',
+      timeoutMs: 60_000,
+    });
+    const left = await kit.rows();
+    expect(left.length).toBeGreaterThan(0);
+    expect(left.every(({ state, attempts }) => state === 'pending' && attempts === 0)).toBe(true);
+    await kafka.node(1).start();
+    await until(async () => (await kit.rows()).length === 0, { what: 'an empty outbox', timeoutMs: 60_000 });
+    const stored = await topics.read(topic);
+    const firsts = [
+      ...new Map(stored.map(({ value, message }) => [String(message.headers?.['event-id']), value])).values(),
+    ];
+    expect(firsts).toEqual(values);
+  }, 240_000);
+});
