@@ -55,9 +55,12 @@ export class Blocks {
     let isAny = false;
     for (const [line, { untilMs }] of this.#lines) if (untilMs <= nowMs) isAny = this.#lines.delete(line) || isAny;
     for (const [topic, untilMs] of this.#topics) if (untilMs <= nowMs) isAny = this.#topics.delete(topic) || isAny;
-    const from = isAny ? this.#floor : undefined;
+    return isAny ? this.#floor : undefined;
+  }
+
+  /** Everything has been looked at since: what was let go of is sent, or blocked anew. */
+  settle(): void {
     if (this.#lines.size + this.#topics.size === 0) this.#floor = undefined;
-    return from;
   }
 
   #lowerFloor(from: Positions): void {

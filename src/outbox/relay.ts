@@ -161,7 +161,10 @@ export class Relay {
         if (shards.length === 0) break;
         const from = this.#scan.cursors;
         const rows = await this.#read(shards, from);
-        if (rows.length === 0) break;
+        if (rows.length === 0) {
+          this.#blocks.settle();
+          break;
+        }
         sent += await this.#round(rows, from);
       }
       await this.#deleting; // nothing is looked at again that is only about to go
@@ -169,6 +172,7 @@ export class Relay {
     } catch (error) {
       await this.#deleting.catch(() => {}); // what it could not delete is sent again
       this.#deleting = Promise.resolve();
+      this.#scan.restart();
       throw error;
     }
   }
@@ -180,11 +184,11 @@ export class Relay {
   /** To rows that are behind the cursors: their time has come, or their transaction was long. */
   async #lookBack(): Promise<void> {
     const nowMs = performance.now();
-    if (!this.#isSweepDue && nowMs < this.#blocks.nextMs) return;
+    if (!this.#isSweepDue && nowMs < this.#startAtMs && nowMs < this.#blocks.nextMs) return;
     await this.#deleting;
     const due = this.#blocks.expire(nowMs);
     if (due !== undefined) this.#scan.backTo(due);
-    if (!this.#isSweepDue) return;
+    if (!this.#isSweepDue && nowMs < this.#startAtMs) return;
     const snapshot = await this.#rows.snapshot();
     this.#sweepAtMs = nowMs + this.parts.pollMs;
     this.#scan.sweep(nowMs, snapshot);
@@ -218,7 +222,10 @@ export class Relay {
     await this.parts.barrier(); // begun after the read: what is sent now, no crash takes back
     for (const part of partsOf(send, PART_BYTES)) await run.deliver(part);
     await this.#end(run, claimed, from);
-    if (run.hasLeftOut) this.lookAgain();
+    if (run.hasLeftOut) {
+      await this.#deleting;
+      this.#scan.restart();
+    }
     if (run.away.size > 0 && run.sent.length + run.failed.length === 0) throw run.away.values().next().value;
     return run.sent.length;
   }

@@ -75,6 +75,15 @@ export class Scan {
     this.#cursors = [...START];
   }
 
+  /** Of what was read, something was not sent: nothing counts as looked at. */
+  restart(): void {
+    this.#cursors = [...START];
+    this.#reach = [...START];
+    this.#near = this.#nextNear = START;
+    this.#safe = [...START];
+    this.#marks = [];
+  }
+
   /** To the low water, which rises as transactions end. */
   sweep(nowMs: number, { xmin, xmax }: Snapshot): void {
     const ended = this.#marks.filter((mark) => xmin >= mark.xmax && nowMs - mark.atMs >= SETTLED_MS);

@@ -245,7 +245,7 @@ describe('a broker that is away', () => {
     onTestFinished(() => kafka.close());
     const topics = await Topics.open(kafka.brokers);
     const topic = await topics.create();
-    const room = kit.room({ ...onBrokers(kafka.brokers), batch: 20 });
+    const room = kit.room({ ...onBrokers(kafka.brokers), batch: 20, pollMs: 60_000 });
     const values = Array.from({ length: 2000 }, (_, at) => String(at));
     await publishAll(room, topic, values, 'k');
     room.start();

@@ -48,3 +48,18 @@ it('a shard that comes begins at its own low water', () => {
   made.enter(3, 40n);
   expect([made.cursors[3], made.lowWater(3), made.cursors[4]]).toEqual([40n, 40n, 0n]);
 });
+
+it('after a failure nothing counts as looked at: neither the next pass nor a new owner begins behind what was not sent', () => {
+  const { made, at, read } = scan();
+  read(10n);
+  made.sweep(0, { xmin: 5n, xmax: 8n });
+  read(50n);
+  made.sweep(6000, { xmin: 9n, xmax: 20n });
+  expect(made.lowWater(3)).toBe(10n);
+  made.restart();
+  made.toNear(20_000);
+  expect([at(), made.lowWater(3)]).toEqual([0n, 0n]);
+  made.sweep(20_000, { xmin: 30n, xmax: 30n });
+  made.toNear(30_000);
+  expect([at(), made.lowWater(3)]).toEqual([0n, 0n]);
+});

@@ -77,6 +77,8 @@ describe('blocks', () => {
     expect(blocks.expire(100)?.[0]).toBe(4n);
     expect([blocks.isBlocked(row(11, 'a')), blocks.isBlocked(row(11, 'b'))]).toEqual([false, true]);
     expect(blocks.expire(200)?.[0]).toBe(4n);
+    expect(blocks.floor?.[0]).toBe(4n);
+    blocks.settle();
     expect(blocks.floor).toBeUndefined();
   });
 
