@@ -46,7 +46,7 @@ test('B25 closing the application waits for the handler, commits its offset, and
 
 test('a closed application leaves nothing open that keeps its process alive', async () => {
   const world = await testWorld();
-  const topic = await world.topic(3);
+  const topic = await world.topic();
   const worker = testWorker(world, { topic });
   await world.send(topic, { id: 'e1' });
   await world.untilCommitted(topic, 1);
