@@ -55,7 +55,10 @@ export class StartupChecks {
     this.inbox.open(qualifiedTable(facts.schema, PROCESSED_EVENTS));
     this.parking.open(facts.schema);
     this.outbox.open(facts.schema, facts.hasOutbox);
-    if (this.#sharing.length > 0) await whileDatabaseReturns(() => this.groups.open((sql) => dataSource.query(sql)));
+    if (this.#sharing.length > 0) {
+      const schemas = dataSource.entityMetadatas.flatMap((entity) => entity.schema ?? []);
+      await whileDatabaseReturns(() => this.groups.open((sql, values) => dataSource.query(sql, values), schemas));
+    }
     await this.deadLetters?.check();
     return transactions;
   }

@@ -10,6 +10,7 @@ import type { Durability } from '../shared/handler-profile.js';
 import type { SharedEnd, SharedTransaction } from '../shared/shared-transaction.js';
 import type { OpenTransaction, Piece } from '../transaction/open-transaction.js';
 import type { TransactionScope } from '../transaction/transaction-scope.js';
+import { isOutdated } from './deferred-constraints.js';
 import type { HandlerCatalogue } from './handler-catalogue.js';
 import { eventIdOf } from './identity/event-id.js';
 import { fingerprint } from './identity/fingerprint.js';
@@ -22,6 +23,8 @@ export interface GroupTransactionParts {
   readonly emit: EmitEvent;
   /** What to send behind each record, for deferred constraints. */
   readonly constraintCheck: string | undefined;
+  /** To be called when that names what is gone. */
+  readonly checkOutdated: () => void;
   /** Handlers of several records run at once. */
   readonly interleaved: boolean;
 }
@@ -105,8 +108,17 @@ export class GroupTransaction implements SharedTransaction {
   /** Its handler has settled. Throws what was wrong with that. */
   async ran(delivery: DeliveryInProgress): Promise<void> {
     const piece = this.#pieces.get(delivery);
-    if (piece !== undefined) await this.#transaction?.endPiece(piece, this.parts.constraintCheck);
+    if (piece !== undefined) await this.#endPiece(piece);
     for (const one of delivery.members) this.#toRun.delete(one);
+  }
+
+  async #endPiece(piece: Piece): Promise<void> {
+    try {
+      await this.#transaction?.endPiece(piece, this.parts.constraintCheck);
+    } catch (error) {
+      if (isOutdated(error)) this.parts.checkOutdated();
+      throw error;
+    }
   }
 
   async commit(): Promise<SharedEnd> {

@@ -13,6 +13,7 @@ import { HandlerCatalogue } from './handler-catalogue.js';
 @Injectable()
 export class GroupTransactions implements SharedTransactions {
   #constraintCheck: string | undefined;
+  #readCheck: () => Promise<string | undefined> = () => Promise.resolve(undefined);
 
   constructor(
     @Inject(HandlerCatalogue) private readonly handlers: HandlerCatalogue,
@@ -21,9 +22,13 @@ export class GroupTransactions implements SharedTransactions {
     @Inject(EMIT_EVENT) private readonly emit: EmitEvent,
   ) {}
 
-  /** Looks once for constraints that are checked at COMMIT only. One that is made later is found there, by halves. */
-  async open(query: (sql: string) => Promise<unknown>): Promise<void> {
-    this.#constraintCheck = await constraintCheck(query);
+  /**
+   * Looks for constraints that are checked at COMMIT only: once, and again when one of them has gone. One that is made later is found at COMMIT, by halves.
+   * `schemas`: of the entities.
+   */
+  async open(query: (sql: string, values: unknown[]) => Promise<unknown>, schemas: readonly string[]): Promise<void> {
+    this.#readCheck = () => this.scope.escape(() => constraintCheck(query, schemas));
+    this.#constraintCheck = await this.#readCheck();
   }
 
   over(
@@ -33,6 +38,19 @@ export class GroupTransactions implements SharedTransactions {
     const { handlers, inbox, scope, emit } = this;
     // Of handlers that run at once a check could not tell whose the violation is: COMMIT finds it, and halves find the record.
     const constraintCheck = interleaved ? undefined : this.#constraintCheck;
-    return new GroupTransaction({ handlers, inbox, scope, emit, constraintCheck, interleaved }, deliveries);
+    const checkOutdated = () => this.#lookAgain();
+    return new GroupTransaction(
+      { handlers, inbox, scope, emit, constraintCheck, checkOutdated, interleaved },
+      deliveries,
+    );
+  }
+
+  /** Until it is known, and if it cannot be read, COMMIT is what finds a violation. */
+  #lookAgain(): void {
+    this.#constraintCheck = undefined;
+    this.#readCheck().then(
+      (check) => (this.#constraintCheck = check),
+      () => undefined,
+    );
   }
 }

@@ -131,6 +131,43 @@ test.each([
   expect(calls).toBeLessThanOrEqual(mostCalls);
 });
 
+test('a deferrable constraint that is dropped under a running service costs one group its being together, no more', async () => {
+  const world = await testWorld();
+  const topic = await world.topic();
+  await withDeferredKey(world);
+  const log = new KeptLog();
+  const service = await testService(world, {
+    logger: log,
+    options: { messagesPerTransaction: 10 },
+    controllers: [eventHandler(topic, ({ id }, tools) => writeEffect(tools, id))],
+  });
+  await world.db.query('DROP TABLE references_one');
+  await world.send(topic, ...events(10));
+  await world.untilCommitted(topic, 10);
+  const stopped = log.with('they run again in smaller ones').length;
+  expect(stopped).toBeGreaterThan(0);
+  await world.db.query('TRUNCATE effects');
+  await world.send(topic, ...events(30, 10));
+  await world.untilCommitted(topic, 40);
+  expect(await world.effects()).toEqual(ids(30, 10));
+  expect(log.with('they run again in smaller ones')).toHaveLength(stopped);
+  expect(service.failures).toEqual([]);
+});
+
+test('deferrable constraints of schemas that neither the search_path nor an entity leads to are none of a group’s', async () => {
+  const [world, other] = [await testWorld(), await testWorld()];
+  const topic = await world.topic();
+  await withDeferredKey(other);
+  await testService(world, {
+    options: { messagesPerTransaction: 10 },
+    controllers: [eventHandler(topic, ({ id }, tools) => writeEffect(tools, id))],
+  });
+  await other.db.query('DROP TABLE references_one');
+  await world.send(topic, ...events(10));
+  await world.untilCommitted(topic, 10);
+  expect(await transactions(world)).toBe(1);
+});
+
 test('F42 an id that comes twice in a group runs once, for each of two consumers', async () => {
   const world = await testWorld();
   const topic = await world.topic();

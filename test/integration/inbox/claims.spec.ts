@@ -95,7 +95,7 @@ describe.each(versions)('claims of several events on %s', (_, orm) => {
 
   it('deferred constraints are checked by name and set back; without any there is nothing to send', async () => {
     const on = await session();
-    const check = () => constraintCheck((sql) => on.query(sql));
+    const check = () => constraintCheck((sql, values) => on.query(sql, values), [own.name]);
     const here = async () => ((await check()) ?? '').split(/[;,]/).filter((part) => part.includes(own.name));
     expect(await here()).toEqual([]);
     await on.query(`CREATE TABLE ${own.name}."Parent" (id integer PRIMARY KEY)`);
