@@ -33,7 +33,7 @@ export interface EncodedMessage {
 
 const TOPIC_NAME = /^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$/;
 const RESERVED = /^(?:event-id|content-type|ce_(?:specversion|id|source|type|time|subject))$/i;
-// oxlint-disable-next-line no-control-regex
+// oxlint-disable-next-line no-control-regex -- what is looked for are control characters
 const CONTROL = /[\u0000-\u001f\u007f]/;
 const ID_BYTES = 255;
 const LAST_PARTITION = 2 ** 31 - 1;

@@ -3,11 +3,12 @@ import type { ClusterReader } from '../kafka/cluster-reader.js';
 import type { ResolvedOutbox } from '../options/resolve.js';
 import type { Backoff } from '../shared/backoff.js';
 import type { EmitEvent } from '../shared/events.js';
+import type { Query } from '../shared/own-tables.js';
 import type { TransactionScope } from '../transaction/transaction-scope.js';
 import { DedupeKeys } from './dedupe-keys.js';
 import { EventPublisher } from './event-publisher.js';
 import { Outbox } from './outbox.js';
-import { OutboxTables, type Query } from './outbox-tables.js';
+import { OutboxTables } from './outbox-tables.js';
 import { Relay } from './relay.js';
 
 const BACKOFF: Backoff = { delayMs: 500, factor: 2, maxDelayMs: 60_000, jitter: 'full' };
@@ -52,7 +53,8 @@ export class OutboxRoom {
 
   /** Where the start-up check found our tables, and whether those of the outbox are there. */
   open(schema: string, isThere: boolean): void {
-    this.#tables.open(schema, isThere);
+    if (isThere) this.#tables.open(schema);
+    else this.#tables.missIn(schema);
   }
 
   start(): void {

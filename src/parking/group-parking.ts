@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import type { Parking, PartitionParking } from '../shared/parking.js';
 import type { TopicPlace } from '../shared/record.js';
+import type { OwnTables } from '../shared/own-tables.js';
 import type { DeadLetterCopies } from './dead-letter-copies.js';
 import type { HeldKeys } from './held-keys.js';
 import { OwnedPartition } from './owned-partition.js';
 import { ParkedMemory } from './parked-memory.js';
-import type { ParkingTables } from './parking-tables.js';
 import { ProcessMark } from './process-mark.js';
 
 // Held keys, and of parked records those that may still come. A discarded row holds nothing, but its record is not run again.
@@ -31,7 +31,7 @@ export class GroupParking implements Parking {
   constructor(
     private readonly parts: {
       readonly groupId: string;
-      readonly tables: ParkingTables;
+      readonly tables: OwnTables;
       readonly keys: HeldKeys;
       readonly copies: DeadLetterCopies;
     },

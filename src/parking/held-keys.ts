@@ -1,5 +1,5 @@
 import type { StoredRecord } from '../shared/parking.js';
-import type { ParkingTables } from './parking-tables.js';
+import type { OwnTables } from '../shared/own-tables.js';
 import { contentOf, identityOf } from './stored-record.js';
 
 const SAME_RECORD = `consumer = $1::text AND topic = $2::text AND partition = $3::integer AND record_offset = $4::bigint AND record_timestamp = $5::timestamptz`;
@@ -51,7 +51,7 @@ export interface HeldKey {
  */
 export class HeldKeys {
   constructor(
-    private readonly tables: ParkingTables,
+    private readonly tables: OwnTables,
     private readonly groupId: string,
     /** Called when an event has become due. */
     private readonly wake: () => void,

@@ -1,7 +1,7 @@
 import type { ParkReason, RowRemoval } from '../shared/parking.js';
 import { HAS_EARLIER, historyEntry, historyWith, ROW, type ParkedRow } from './parked-row.js';
 import type { FailedAttempt } from '../shared/parking.js';
-import type { ParkingTables } from './parking-tables.js';
+import type { OwnTables } from '../shared/own-tables.js';
 
 // The index parked_events_due is asked first: nothing due costs one probe. Two workers never lease one row, and never two rows of one key.
 const LEASE = `WITH due AS (SELECT p.id, here.lease_ms FROM parked_events p JOIN unnest($1::text[], $2::float8[]) here (consumer, lease_ms) ON here.consumer = p.consumer
@@ -38,7 +38,7 @@ export interface Lease {
  * the row comes up again when the lease is over. Whoever changes a row raises its version, so what was done under an older one changes nothing.
  */
 export class LeasedRows {
-  constructor(private readonly tables: ParkingTables) {}
+  constructor(private readonly tables: OwnTables) {}
 
   take(leases: readonly Lease[], limit: number): Promise<ParkedRow[]> {
     const consumers = leases.map(({ consumer }) => consumer);

@@ -2,11 +2,11 @@ import { backoffMs } from '../shared/backoff.js';
 import { IdempotencyError } from '../shared/errors.js';
 import { HISTORY_ENTRIES } from '../shared/failed-attempt.js';
 import type { ParkedState, ParkRequest, PartitionParking } from '../shared/parking.js';
+import type { OwnTables } from '../shared/own-tables.js';
 import type { DeadLetterCopies } from './dead-letter-copies.js';
 import type { HeldKeys } from './held-keys.js';
 import type { ParkedMemory } from './parked-memory.js';
 import { historyEntry } from './parked-row.js';
-import type { ParkingTables } from './parking-tables.js';
 import type { ProcessMark } from './process-mark.js';
 import { contentOf, holdKeyOf, identityOf } from './stored-record.js';
 
@@ -19,7 +19,7 @@ const STATE = `SELECT state FROM parked_events WHERE consumer = $1 AND topic = $
 
 export interface OwnedPartitionParts {
   readonly groupId: string;
-  readonly tables: ParkingTables;
+  readonly tables: OwnTables;
   readonly memory: ParkedMemory;
   readonly keys: HeldKeys;
   readonly mark: ProcessMark;

@@ -3,11 +3,11 @@ import type { Outcome } from '../shared/delivery.js';
 import type { EmitEvent } from '../shared/events.js';
 import { oneLine } from '../shared/one-line.js';
 import type { ParkedState } from '../shared/parking.js';
+import type { OwnTables } from '../shared/own-tables.js';
 import type { HeldKeys } from './held-keys.js';
 import type { ParkedEvent } from './parked-event.js';
 import { chosenValues, filterValues, FITS, invalid, isParkedId, type ParkedFilter } from './parked-filter.js';
 import { historyWith, parkedEvent, PLACE, placeOfRow, ROW, type ParkedRow, type PlacedRow } from './parked-row.js';
-import type { ParkingTables } from './parking-tables.js';
 import type { Replays } from './replays.js';
 
 const PAGE = 100;
@@ -36,7 +36,7 @@ SELECT ${ROW} FROM edited`;
 export class ParkedEvents {
   /** @internal Made by the module. */
   constructor(
-    private readonly tables: ParkingTables,
+    private readonly tables: OwnTables,
     private readonly keys: HeldKeys,
     private readonly replays: Replays,
     private readonly emit: EmitEvent,

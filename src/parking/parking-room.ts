@@ -1,15 +1,18 @@
 import type { EmitEvent } from '../shared/events.js';
 import type { Parking, Redelivery } from '../shared/parking.js';
+import { OwnTables, type Query } from '../shared/own-tables.js';
 import { DeadLetterCopies } from './dead-letter-copies.js';
 import type { DeadLetterPublisher } from './dead-letters.js';
 import { GroupParking } from './group-parking.js';
 import { HeldKeys } from './held-keys.js';
 import { LeasedRows } from './leased-rows.js';
 import { ParkedEvents } from './parked-events.js';
-import { ParkingTables, type Query } from './parking-tables.js';
 import { RedeliveryWorker } from './redelivery-worker.js';
 import { Replays } from './replays.js';
 import { Tombstones } from './tombstones.js';
+
+/** Those that the statements of this room name. */
+const TABLES = /\b(?:parked_events|running_records|processed_events)\b/g;
 
 const TIDY_MS = 60_000;
 
@@ -32,13 +35,13 @@ export interface ParkingRoomOptions {
 export class ParkingRoom {
   readonly parking: Parking;
   readonly events: ParkedEvents;
-  readonly #tables: ParkingTables;
+  readonly #tables: OwnTables;
   readonly #replays: Replays;
   readonly #worker: RedeliveryWorker;
 
   constructor(options: ParkingRoomOptions) {
     const { groupId, emit, log, pollMs, deadLetters } = options;
-    const tables = new ParkingTables(options.query);
+    const tables = new OwnTables({ query: options.query, names: TABLES, of: 'parked events' });
     const keys = new HeldKeys(tables, groupId, () => this.#worker.wake());
     const copies = new DeadLetterCopies(deadLetters?.publisher, { stack: deadLetters?.stack ?? false });
     const rows = new LeasedRows(tables);

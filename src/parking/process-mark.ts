@@ -1,6 +1,6 @@
 import { IdempotencyError } from '../shared/errors.js';
 import type { TopicPlace } from '../shared/record.js';
-import type { ParkingTables } from './parking-tables.js';
+import type { OwnTables } from '../shared/own-tables.js';
 
 const DEATHS_TO_PARK = 3;
 
@@ -27,7 +27,7 @@ export class ProcessMark {
   readonly #place: [string, string, number];
 
   constructor(
-    private readonly tables: ParkingTables,
+    private readonly tables: OwnTables,
     { groupId, topic, partition }: TopicPlace & { groupId: string },
     private readonly instance: string,
   ) {

@@ -2,11 +2,11 @@ import { IdempotencyError } from '../shared/errors.js';
 import type { Outcome } from '../shared/delivery.js';
 import type { EmitEvent } from '../shared/events.js';
 import type { FailedAttempt, Redelivery } from '../shared/parking.js';
+import type { OwnTables } from '../shared/own-tables.js';
 import type { HeldKey, HeldKeys } from './held-keys.js';
 import { LEASE_MARGIN_MS, type LeasedRows } from './leased-rows.js';
 import { FITS } from './parked-filter.js';
 import { HAS_EARLIER, historyWith, placeOfRow, recordOf, ROW, type ParkedRow } from './parked-row.js';
-import type { ParkingTables } from './parking-tables.js';
 
 const CHOSEN = `SELECT id, consumer, topic, partition, hold_key AS "holdKey" FROM parked_events WHERE state <> 'discarded' AND ${FITS} ORDER BY topic, partition, record_offset, id`;
 
@@ -37,7 +37,7 @@ export class Replays {
 
   constructor(
     private readonly parts: {
-      readonly tables: ParkingTables;
+      readonly tables: OwnTables;
       readonly rows: LeasedRows;
       readonly keys: HeldKeys;
       readonly emit: EmitEvent;

@@ -1,4 +1,4 @@
-import type { ParkingTables } from './parking-tables.js';
+import type { OwnTables } from '../shared/own-tables.js';
 
 const BATCH = 1000;
 
@@ -10,7 +10,7 @@ SELECT count(*)::integer AS removed FROM gone`;
 /** Discarded rows: kept so that a record Kafka brings again is not run, for as long as it may bring it. */
 export class Tombstones {
   constructor(
-    private readonly tables: ParkingTables,
+    private readonly tables: OwnTables,
     private readonly keptMs: number,
   ) {}
 

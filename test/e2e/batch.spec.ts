@@ -33,30 +33,17 @@ import { testProxy, testService, testSession, testWorker, testWorld } from './ki
 import { KeptLog } from './kit/log.js';
 import { parkedRows } from './kit/parked.js';
 import { OnTopic, startService, type RunningService } from './kit/service.js';
-import type { World } from './kit/world.js';
+import { claimOf, everything, ids, transactions, TWICE, withDeferredKey } from './kit/groups.js';
+import { startsOnLostPartitions } from './kit/numbered.js';
+import { seeded } from './kit/seeded.js';
 
-const TWICE = { attempts: 2, delay: 10, factor: 1, jitter: 'none' } as const;
 /** Whatever comes in several fetches waits for each other; a full batch does not. */
 const FULL = { maxWait: '2s' } as const;
-const ids = (count: number, from = 0) => Array.from({ length: count }, (_, at) => `e${from + at}`);
 const events = (count: number, from = 0) => ids(count, from).map((id) => ({ id }));
 const idsOf = (some: readonly TestEvent[]) => some.map(({ id }) => id);
 
 /** Calls of the batch handler that a failing one of `size` costs at most: a pair for each halving, and the attempts of the one that is found. */
 const byHalves = (size: number, attempts: number) => 1 + 2 * Math.ceil(Math.log2(size)) + (attempts - 1);
-
-/** How many transactions wrote the effects. */
-async function transactions(world: World): Promise<number> {
-  const [row] = await world.db.query<{ count: number }[]>(
-    'SELECT count(DISTINCT xmin::text)::integer AS count FROM effects',
-  );
-  return row!.count;
-}
-
-const claimOf = (id: string) =>
-  `INSERT INTO processed_events (consumer, event_id, topic, partition, record_offset, fingerprint) VALUES ('test', '${id}', 'x', 0, 0, 0)`;
-
-const everything = (world: World) => Promise.all([world.effects(), world.processed()]);
 
 const buffered = ({ server }: RunningService) =>
   server.health().partitions.reduce((sum, partition) => sum + partition.buffered, 0);
@@ -293,14 +280,6 @@ test.each([
   expect(await parkedRows(world)).toMatchObject([{ event_id: 'e5' }]);
   expect(calls).toBeLessThanOrEqual(byHalves(16, 2));
 });
-
-/** A row of `references_one` names a row of `one` that must be there at COMMIT. */
-async function withDeferredKey(world: World): Promise<void> {
-  await world.db.query('CREATE TABLE one (id text PRIMARY KEY)');
-  await world.db.query(
-    'CREATE TABLE references_one (id text REFERENCES one (id) DEFERRABLE INITIALLY DEFERRED, event_id text NOT NULL)',
-  );
-}
 
 test.each([
   ['there at the start', true],
@@ -607,18 +586,6 @@ test('B29 a partition that is lost in the middle of a batch: each event has its 
     );
 });
 
-/** What a service began on a partition that it knew it had lost. */
-function startsOnLostPartitions({ events: all }: RunningService): string[] {
-  const lost = new Set<number>();
-  const starts: string[] = [];
-  for (const event of all) {
-    if (event.name === 'revoked') event.partitions.forEach(({ partition }) => lost.add(partition));
-    if (event.name === 'assigned') event.partitions.forEach(({ partition }) => lost.delete(partition));
-    if (event.name === 'received' && lost.has(event.partition)) starts.push(`${event.consumer} ${event.partition}`);
-  }
-  return starts;
-}
-
 test('B29 a partition that is lost between two batch handlers: the second one is not called for it', async () => {
   const world = await testWorld();
   const topic = await world.topic(2);
@@ -900,15 +867,6 @@ test('beside a handler of single events the smaller number counts, which is logg
   expect(calls).toEqual([1, 1, 1]);
   expect(logger.with('messagesPerTransaction is 1, of lonely (maxSize 500), one by one (1)')).toHaveLength(1);
 });
-
-/** The same numbers for the same seed. */
-function seeded(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return state / 2 ** 32;
-  };
-}
 
 test.each([1, 2, 3])(
   'whatever fails how often, named or not (seed %i), each event has its effect once and in the order of its key, or is parked',

@@ -6,15 +6,17 @@ import { DataSource, EntitySchema, type Repository } from 'typeorm';
 import { expect, onTestFinished, test } from 'vitest';
 import { currentDelivery, Idempotent, IdempotencyError, Signal, TransactionScope } from 'nestjs-kafka-idempotency';
 import { until } from 'nestjs-kafka-idempotency/testing';
-import { batchHandler, eventHandler, Gate, Meeting, writeEffect, type TestEvent, type Tools } from './kit/handlers.js';
+import { batchHandler, eventHandler, Gate, Meeting, writeEffect, type TestEvent } from './kit/handlers.js';
 import { testProxy, testService, testSession, testWorker, testWorld } from './kit/in-test.js';
 import { KeptLog } from './kit/log.js';
 import { parkedRows } from './kit/parked.js';
-import { OnTopic, startService, type RunningService } from './kit/service.js';
+import { OnTopic, startService } from './kit/service.js';
 import type { World } from './kit/world.js';
+import { ids, transactions, TWICE, wrongs } from './kit/groups.js';
+import { type Keyed, keyed, writeKeyed } from './kit/keyed.js';
+import { startsOnLostPartitions } from './kit/numbered.js';
+import { seeded } from './kit/seeded.js';
 
-const TWICE = { attempts: 2, delay: 10, factor: 1, jitter: 'none' } as const;
-const ids = (count: number, from = 0) => Array.from({ length: count }, (_, at) => `e${from + at}`);
 /** Each of a key of its own. */
 const events = (count: number, from = 0) => ids(count, from).map((id) => ({ id, key: id }));
 const interleaved = (keys: number, messagesPerTransaction: number) => ({
@@ -22,34 +24,7 @@ const interleaved = (keys: number, messagesPerTransaction: number) => ({
   concurrency: { keys, interleave: true },
 });
 
-/** How many transactions wrote the effects. */
-async function transactions(world: World): Promise<number> {
-  const [row] = await world.db.query<{ count: number }[]>(
-    'SELECT count(DISTINCT xmin::text)::integer AS count FROM effects',
-  );
-  return row!.count;
-}
-
 const sortedEffects = async (world: World) => (await world.effects()).sort();
-
-interface Keyed extends TestEvent {
-  readonly k: string | null;
-  readonly seq: number;
-}
-
-const keyed = (k: string | null, seq: number) => ({ id: `${k}-${seq}`, key: k, payload: { k, seq } });
-
-const writeKeyed = ({ dataSource }: Tools, { id, k, seq }: Keyed) =>
-  dataSource.query('INSERT INTO effects (event_id, key, seq) VALUES ($1, $2, $3)', [id, k, seq]);
-
-/** The same numbers for the same seed. */
-function seeded(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return state / 2 ** 32;
-  };
-}
 
 test('keys of one transaction are at their handlers at once, as many as concurrency.keys says and no more', async () => {
   const world = await testWorld();
@@ -262,23 +237,6 @@ test('F41 a poison that only COMMIT refuses is found by halves', async () => {
   expect(calls).toBeLessThanOrEqual(100 * 4);
 });
 
-/** What a handler may do wrong at `e2`, and the code that its event is parked with. */
-const wrongs: Record<string, { code: string; does: (dataSource: DataSource) => unknown }> = {
-  'leaves a query un-awaited': {
-    code: 'QUERY_IN_FLIGHT',
-    does: (dataSource) => void dataSource.query('SELECT pg_sleep(0.2)').catch(() => undefined),
-  },
-  'commits by hand': {
-    code: 'HAND_MADE_COMMIT',
-    does: (dataSource) => dataSource.query('COMMIT').catch(() => undefined),
-  },
-  'catches an SQL error and goes on': {
-    code: 'TRANSACTION_ABORTED',
-    does: (dataSource) => dataSource.query('SELECT 1 / 0').catch(() => undefined),
-  },
-  'does not end before its timeout': { code: 'HANDLER_TIMEOUT', does: () => new Gate().passed },
-};
-
 test.each(Object.keys(wrongs))(
   'a handler that %s is blamed alone; the others at work have their effects once',
   async (wrong) => {
@@ -293,7 +251,7 @@ test.each(Object.keys(wrongs))(
           calls.set(id, (calls.get(id) ?? 0) + 1);
           await writeEffect(tools, id);
           if (id === 'e2') await wrongs[wrong]!.does(tools.dataSource);
-          else if (calls.get(id) === 1) await tools.dataSource.query('SELECT pg_sleep(0.02)');
+          else if (calls.get(id) === 1) await tools.dataSource.query('SELECT pg_sleep(0.02)'); // at work when e2 goes wrong
         }),
       ],
     });
@@ -316,7 +274,7 @@ test('what other handlers have in flight does not fail one that has ended', asyn
       eventHandler(topic, async ({ id }, tools) => {
         calls += 1;
         await writeEffect(tools, id);
-        if (id === 'e0') await tools.dataSource.query('SELECT pg_sleep(0.3)');
+        if (id === 'e0') await tools.dataSource.query('SELECT pg_sleep(0.3)'); // in flight when the others end
       }),
     ],
   });
@@ -502,7 +460,7 @@ test('a session that the server ends under handlers at work parks nothing, and e
           const [{ pid }] = (await tools.dataSource.query('SELECT pg_backend_pid() AS pid')) as [{ pid: number }];
           await world.db.query('SELECT pg_terminate_backend($1)', [pid]);
         }
-        await tools.dataSource.query('SELECT pg_sleep(0.05)');
+        await tools.dataSource.query('SELECT pg_sleep(0.05)'); // in flight when the session ends
       }),
     ],
   });
@@ -526,18 +484,6 @@ test('a record that kills its process among others at work is found and parked, 
   expect(await sortedEffects(world)).toEqual(ids(8).filter((id) => id !== 'e5'));
   expect(await parkedRows(world)).toMatchObject([{ event_id: 'e5', reason: 'process-death' }]);
 });
-
-/** Records that a service began on a partition it knew it had lost. */
-function startsOnLostPartitions({ events: all }: RunningService): string[] {
-  const lost = new Set<number>();
-  const starts: string[] = [];
-  for (const event of all) {
-    if (event.name === 'revoked') event.partitions.forEach(({ partition }) => lost.add(partition));
-    if (event.name === 'assigned') event.partitions.forEach(({ partition }) => lost.delete(partition));
-    if (event.name === 'received' && lost.has(event.partition)) starts.push(`${event.partition}@${event.offset}`);
-  }
-  return starts;
-}
 
 test('B29 a partition that is lost while several of its records are at work: their signals abort, no further one begins, and each event has its effect once', async () => {
   const world = await testWorld();

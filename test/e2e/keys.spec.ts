@@ -1,22 +1,18 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { until } from 'nestjs-kafka-idempotency/testing';
-import { eventHandler, Gate, Meeting, writeEffect, type TestEvent, type Tools } from './kit/handlers.js';
+import { eventHandler, Gate, Meeting, writeEffect } from './kit/handlers.js';
 import { testProxy, testService, testWorker, testWorld } from './kit/in-test.js';
 import { KeptLog } from './kit/log.js';
 import { parkedRows } from './kit/parked.js';
 import type { World } from './kit/world.js';
-
-interface Keyed extends TestEvent {
-  readonly k: string | null;
-  readonly seq: number;
-}
+import { keyed, type Keyed, writeKeyed } from './kit/keyed.js';
+import { seeded } from './kit/seeded.js';
 
 /** Event `key-seq` of that key; null: without a key. */
-const event = (k: string | null, seq: number) => ({ id: `${k}-${seq}`, key: k, payload: { k, seq } });
 
 /** A batch of its own for each, so that fetches can be small. */
-async function sendEach(world: World, topic: string, events: readonly ReturnType<typeof event>[]): Promise<void> {
+async function sendEach(world: World, topic: string, events: readonly ReturnType<typeof keyed>[]): Promise<void> {
   for (const one of events) await world.send(topic, one);
 }
 
@@ -28,18 +24,6 @@ const seqsOf = async (world: World, k: string | null): Promise<number[]> => {
   return rows.map(({ seq }) => seq);
 };
 
-const writeKeyed = ({ dataSource }: Tools, { id, k, seq }: Keyed) =>
-  dataSource.query('INSERT INTO effects (event_id, key, seq) VALUES ($1, $2, $3)', [id, k, seq]);
-
-/** The same numbers for the same seed. */
-function seeded(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return state / 2 ** 32;
-  };
-}
-
 test('keys of one partition are at work at once, as many as concurrency.keys says', async () => {
   const world = await testWorld();
   const topic = await world.topic();
@@ -47,13 +31,13 @@ test('keys of one partition are at work at once, as many as concurrency.keys say
   await testService(world, {
     options: { concurrency: { keys: 3 } },
     controllers: [
-      eventHandler<Keyed>(topic, async (keyed, tools) => {
-        await writeKeyed(tools, keyed);
+      eventHandler<Keyed>(topic, async (event, tools) => {
+        await writeKeyed(tools, event);
         await meeting.arrive();
       }),
     ],
   });
-  await world.send(topic, event('a', 0), event('a', 1), event('b', 0), event('c', 0), event('d', 0));
+  await world.send(topic, keyed('a', 0), keyed('a', 1), keyed('b', 0), keyed('c', 0), keyed('d', 0));
   await world.untilCommitted(topic, 5);
   expect((await world.effects()).sort()).toEqual(['a-0', 'a-1', 'b-0', 'c-0', 'd-0']);
 });
@@ -68,15 +52,15 @@ test('B51 one key keeps its order through failures and waits, so do records with
   await testService(world, {
     options: { concurrency: { keys: 4, transactions: 4 } },
     controllers: [
-      eventHandler<Keyed>(topic, async (keyed, tools) => {
-        if (atWork.has(keyed.k)) overlaps.push(keyed.id);
-        atWork.set(keyed.k, keyed.seq);
+      eventHandler<Keyed>(topic, async (event, tools) => {
+        if (atWork.has(event.k)) overlaps.push(event.id);
+        atWork.set(event.k, event.seq);
         try {
-          await writeKeyed(tools, keyed);
+          await writeKeyed(tools, event);
           await sleep(random() * 5); // handlers of different length, so that keys overtake each other
           if (random() < 0.2) throw new Error('by chance');
         } finally {
-          atWork.delete(keyed.k);
+          atWork.delete(event.k);
         }
       }),
     ],
@@ -86,7 +70,7 @@ test('B51 one key keeps its order through failures and waits, so do records with
     const k = keys[Math.floor(random() * keys.length)] ?? null;
     const seq = next.get(k) ?? 0;
     next.set(k, seq + 1);
-    return event(k, seq);
+    return keyed(k, seq);
   });
   await world.send(topic, ...events);
   await world.untilCommitted(topic, 200);
@@ -106,16 +90,16 @@ test('while one key fails the others go on, as far as the buffer reaches, and th
       kafka: { consumer: { groupId: world.group, maxBytesPerPartition: 200 } },
     },
     controllers: [
-      eventHandler<Keyed>(topic, async (keyed, tools) => {
-        if (keyed.k === 'poison' && fault.broken) throw new Error('not yet');
-        await writeKeyed(tools, keyed);
+      eventHandler<Keyed>(topic, async (event, tools) => {
+        if (event.k === 'poison' && fault.broken) throw new Error('not yet');
+        await writeKeyed(tools, event);
       }),
     ],
   });
   await sendEach(world, topic, [
-    event('poison', 0),
-    event('poison', 1),
-    ...Array.from({ length: 40 }, (_, at) => event(`k${at % 7}`, at)),
+    keyed('poison', 0),
+    keyed('poison', 1),
+    ...Array.from({ length: 40 }, (_, at) => keyed(`k${at % 7}`, at)),
   ]);
   await until(async () => (await world.effects()).length >= 8, { what: 'the others', timeoutMs: 20_000 });
   const attempts = service.named('failed').length;
@@ -144,15 +128,15 @@ test('more keys than transactions run no more than those at once, and a start-up
     logger,
     options: { concurrency: { keys: 8, transactions: 2 } },
     controllers: [
-      eventHandler<Keyed>(topic, async (keyed, tools) => {
+      eventHandler<Keyed>(topic, async (event, tools) => {
         most = Math.max(most, (atWork += 1));
-        await writeKeyed(tools, keyed);
+        await writeKeyed(tools, event);
         await sleep(5); // long enough that others could begin beside it
         atWork -= 1;
       }),
     ],
   });
-  await world.send(topic, ...Array.from({ length: 30 }, (_, at) => event(`k${at}`, 0)));
+  await world.send(topic, ...Array.from({ length: 30 }, (_, at) => keyed(`k${at}`, 0)));
   await world.untilCommitted(topic, 30);
   expect(most).toBe(2);
   expect(logger.with('concurrency.keys is 8, but no more than 2 transactions')).toHaveLength(1);
@@ -163,14 +147,14 @@ test('closing lets the keys at work end and begins no other; a pause does the sa
   const topic = await world.topic();
   const began = new Meeting(3);
   const goOn = new Gate();
-  const handler = eventHandler<Keyed>(topic, async (keyed, tools) => {
+  const handler = eventHandler<Keyed>(topic, async (event, tools) => {
     void began.arrive();
     await goOn.passed;
-    await writeKeyed(tools, keyed);
+    await writeKeyed(tools, event);
   });
   const service = await testService(world, { options: { concurrency: { keys: 2 } }, controllers: [handler] });
   service.server.pause(topic);
-  await world.send(topic, ...['a', 'b', 'c', 'd'].map((k) => event(k, 0)));
+  await world.send(topic, ...['a', 'b', 'c', 'd'].map((k) => keyed(k, 0)));
   await until(() => service.named('assigned').length > 0, { what: 'the join' });
   expect(began.came).toBe(0);
   service.server.resume(topic);
@@ -188,11 +172,11 @@ test('B29 partitions that move while several of their keys are at work: each eve
   const world = await testWorld();
   const topic = await world.topic(4);
   const events = Array.from({ length: 400 }, (_, at) => ({
-    ...event(`k${at % 20}`, Math.floor(at / 20)),
+    ...keyed(`k${at % 20}`, Math.floor(at / 20)),
     partition: at % 4,
   }));
-  const handler = eventHandler<Keyed>(topic, async (keyed, tools) => {
-    await writeKeyed(tools, keyed);
+  const handler = eventHandler<Keyed>(topic, async (event, tools) => {
+    await writeKeyed(tools, event);
     await sleep(10); // slow, so that the move finds work under way
   });
   const service = { options: { concurrency: { keys: 3 } }, controllers: [handler] };
@@ -212,7 +196,7 @@ test('F01 a process killed with several keys at work: the next one brings each e
   const world = await testWorld();
   const topic = await world.topic();
   const events = Array.from({ length: 60 }, (_, at) => ({
-    ...event(`k${at % 6}`, at),
+    ...keyed(`k${at % 6}`, at),
     payload: { partition: at % 6, seq: at },
   }));
   await world.send(topic, ...events);
@@ -247,13 +231,13 @@ test('a parked key holds its later events while the other keys of the partition 
   await testService(world, {
     options: { concurrency: { keys: 3 }, holdKey: true, retry: { attempts: 1 }, redelivery: { rounds: 0 } },
     controllers: [
-      eventHandler<Keyed>(topic, async (keyed, tools) => {
-        if (keyed.id === 'a-0') throw new Error('never');
-        await writeKeyed(tools, keyed);
+      eventHandler<Keyed>(topic, async (event, tools) => {
+        if (event.id === 'a-0') throw new Error('never');
+        await writeKeyed(tools, event);
       }),
     ],
   });
-  await world.send(topic, ...[0, 1, 2].flatMap((seq) => [event('a', seq), event('b', seq), event('c', seq)]));
+  await world.send(topic, ...[0, 1, 2].flatMap((seq) => [keyed('a', seq), keyed('b', seq), keyed('c', seq)]));
   await world.untilCommitted(topic, 9);
   expect(await world.effects()).toHaveLength(6);
   expect((await parkedRows(world)).map(({ event_id, offset, state }) => [event_id ?? offset, state])).toEqual([

@@ -12,25 +12,12 @@ import { eventHandler, Gate, Meeting, writeEffect, type TestEvent } from './kit/
 import { testProxy, testService, testSession, testWorker, testWorld } from './kit/in-test.js';
 import { KeptLog } from './kit/log.js';
 import { parkedRows } from './kit/parked.js';
-import { OnTopic, startService, type RunningService } from './kit/service.js';
-import type { World } from './kit/world.js';
+import { OnTopic, startService } from './kit/service.js';
+import { claimOf, everything, ids, transactions, TWICE, withDeferredKey, wrongs } from './kit/groups.js';
+import { startsOnLostPartitions } from './kit/numbered.js';
+import { seeded } from './kit/seeded.js';
 
-const TWICE = { attempts: 2, delay: 10, factor: 1, jitter: 'none' } as const;
-const ids = (count: number, from = 0) => Array.from({ length: count }, (_, at) => `e${from + at}`);
 const events = (count: number, from = 0) => ids(count, from).map((id) => ({ id }));
-
-/** How many transactions wrote the effects. */
-async function transactions(world: World): Promise<number> {
-  const [row] = await world.db.query<{ count: number }[]>(
-    'SELECT count(DISTINCT xmin::text)::integer AS count FROM effects',
-  );
-  return row!.count;
-}
-
-const claimOf = (id: string) =>
-  `INSERT INTO processed_events (consumer, event_id, topic, partition, record_offset, fingerprint) VALUES ('test', '${id}', 'x', 0, 0, 0)`;
-
-const everything = (world: World) => Promise.all([world.effects(), world.processed()]);
 
 test('records that wait share a transaction, and each handler call is of its own: event, delivery, attempt', async () => {
   const world = await testWorld();
@@ -89,14 +76,6 @@ test('F41 one poison among 500: 499 have their effect once and in order, one is 
   expect(await parkedRows(world)).toMatchObject([{ event_id: 'e317', reason: 'exhausted', attempts: 2 }]);
   expect(calls).toBeLessThanOrEqual(500 + 200 + 3);
 });
-
-/** A row of `references_one` names a row of `one` that must be there at COMMIT. */
-async function withDeferredKey(world: World): Promise<void> {
-  await world.db.query('CREATE TABLE one (id text PRIMARY KEY)');
-  await world.db.query(
-    'CREATE TABLE references_one (id text REFERENCES one (id) DEFERRABLE INITIALLY DEFERRED, event_id text NOT NULL)',
-  );
-}
 
 test.each([
   ['there at the start, it is blamed on its record', true, 100 + 50 + 3],
@@ -414,23 +393,6 @@ test('while another session holds one of the claims the records go one by one, a
   expect(service.failures).toEqual([]);
 });
 
-/** What a handler may do wrong at `e2`, and the code that its event is parked with. */
-const wrongs: Record<string, { code: string; does: (dataSource: DataSource) => unknown }> = {
-  'leaves a query un-awaited': {
-    code: 'QUERY_IN_FLIGHT',
-    does: (dataSource) => void dataSource.query('SELECT pg_sleep(0.2)').catch(() => undefined),
-  },
-  'commits by hand': {
-    code: 'HAND_MADE_COMMIT',
-    does: (dataSource) => dataSource.query('COMMIT').catch(() => undefined),
-  },
-  'catches an SQL error and goes on': {
-    code: 'TRANSACTION_ABORTED',
-    does: (dataSource) => dataSource.query('SELECT 1 / 0').catch(() => undefined),
-  },
-  'does not end before its timeout': { code: 'HANDLER_TIMEOUT', does: () => new Gate().passed },
-};
-
 test.each(Object.keys(wrongs))(
   'a handler that %s is blamed alone; the others of its group have their effects once',
   async (wrong) => {
@@ -498,15 +460,6 @@ test('a record that kills its process in a group is found and parked, and none o
   expect(await parkedRows(world)).toMatchObject([{ event_id: 'e5', reason: 'process-death' }]);
 });
 
-/** The same numbers for the same seed. */
-function seeded(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return state / 2 ** 32;
-  };
-}
-
 test.each([1, 2, 3])(
   'whatever fails how often (seed %i), each event has its effect once and in order, or is parked',
   async (seed) => {
@@ -543,18 +496,6 @@ test.each([1, 2, 3])(
     expect(dead).toEqual(new Set(ids(300).filter((id) => failures.get(id) === Infinity)));
   },
 );
-
-/** Records that a service began on a partition it knew it had lost. */
-function startsOnLostPartitions({ events: all }: RunningService): string[] {
-  const lost = new Set<number>();
-  const starts: string[] = [];
-  for (const event of all) {
-    if (event.name === 'revoked') event.partitions.forEach(({ partition }) => lost.add(partition));
-    if (event.name === 'assigned') event.partitions.forEach(({ partition }) => lost.delete(partition));
-    if (event.name === 'received' && lost.has(event.partition)) starts.push(`${event.partition}@${event.offset}`);
-  }
-  return starts;
-}
 
 test('B29 a partition that is lost in the middle of a group: no further record of it begins, and each event has its effect once and in order', async () => {
   const world = await testWorld();
