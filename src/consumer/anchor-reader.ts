@@ -3,8 +3,8 @@ import { Logger } from '@nestjs/common';
 import type { ClusterReader, Positions } from '../kafka/cluster-reader.js';
 import { partitionKey, type TopicPartition } from '../kafka/positions.js';
 import type { Parking, PartitionParking } from '../shared/parking.js';
-import { startOf, type Opening } from './anchor.js';
-import { forgottenOffsets, type HandledBefore } from './missing-offsets.js';
+import { anchorOf, startOf, type LanePosition, type Opening } from './anchor.js';
+import { forgottenOffsets, standsIn, type HandledBefore } from './missing-offsets.js';
 
 const RETRY_MS = 250;
 
@@ -13,6 +13,8 @@ export interface AnchorReaderParts {
   readonly groupId: string;
   readonly parking: Parking;
   readonly handledBefore: HandledBefore;
+  readonly fromBeginning: boolean;
+  readonly offsetOutOfRange: 'earliest' | 'fail';
 }
 
 /** Where a partition is to go on. */
@@ -42,6 +44,26 @@ export class AnchorReader {
 
   positions(partitions: readonly TopicPartition[], isWanted: () => boolean): Promise<Positions | undefined> {
     return this.#asLongAsItTakes(isWanted, () => this.parts.reader.positions(this.parts.groupId, partitions));
+  }
+
+  /** Those that begin anew. `mayKeep`: lanes from before the join may go on if the group stands where they do. */
+  toOpen(
+    partitions: readonly TopicPartition[],
+    known: Positions,
+    { laneOf, mayKeep }: { laneOf: (place: TopicPartition) => LanePosition | undefined; mayKeep: boolean },
+  ): PlacedOpening[] {
+    return partitions.flatMap((place) => {
+      const key = partitionKey(place);
+      const anchor = anchorOf({
+        lane: laneOf(place),
+        committed: known.committed.get(key),
+        bounds: known.bounds.get(key)!, // positions() rejects unless all are there
+        isSameMember: mayKeep,
+        fromBeginning: this.parts.fromBeginning || standsIn(place.topic, known),
+        offsetOutOfRange: this.parts.offsetOutOfRange,
+      });
+      return anchor.kind === 'keep' ? [] : [{ place, anchor }];
+    });
   }
 
   /** What is parked of them is read after the join, never before: until then their last owner may have parked more. */

@@ -2,9 +2,9 @@ import { Logger } from '@nestjs/common';
 import type { ConsumerConfig, Kafka } from 'kafkajs';
 import { IdempotencyError } from '../shared/errors.js';
 import type { EmitEvent } from '../shared/events.js';
-import type { PartitionParking, Parking } from '../shared/parking.js';
+import type { Parking } from '../shared/parking.js';
 import type { DecodingSettings } from '../kafka/codecs.js';
-import type { ClusterReader, Positions } from '../kafka/cluster-reader.js';
+import type { ClusterReader } from '../kafka/cluster-reader.js';
 import {
   GroupClient,
   type FetchedBatch,
@@ -14,16 +14,16 @@ import {
 } from '../kafka/group-client.js';
 import { partitionKey, type TopicPartition } from '../kafka/positions.js';
 import { within } from '../shared/within.js';
-import { anchorOf, inRange, startOf, type Anchor } from './anchor.js';
-import { AnchorReader, type PlacedOpening } from './anchor-reader.js';
+import { inRange, startOf } from './anchor.js';
+import { AnchorReader } from './anchor-reader.js';
+import { AssignedLanes } from './assigned-lanes.js';
 import type { DuplicateProbe } from './duplicate-probe.js';
 import { FetchFlow } from './fetch-flow.js';
-import { standsIn, type HandledBefore } from './missing-offsets.js';
+import type { HandledBefore } from './missing-offsets.js';
 import { GapNotice, outOfRange } from './gap-notice.js';
 import { HeartbeatWatch } from './heartbeat-watch.js';
 import { Lane, type LaneHost } from './lane.js';
 import { OffsetCommitter, type Barrier } from './offset-committer.js';
-import { OffsetLedger } from './offset-ledger.js';
 import type { Outage } from './outage.js';
 import type { OutageNotice } from './outage-notice.js';
 import type { GroupDelivery } from './group-delivery.js';
@@ -77,7 +77,7 @@ export class Membership implements GroupListener, LaneHost {
   readonly #committer: OffsetCommitter;
   readonly #flow: FetchFlow;
   readonly #gaps: GapNotice;
-  readonly #lanes = new Map<string, Lane>();
+  readonly #assignedLanes: AssignedLanes;
   readonly #timer: NodeJS.Timeout;
   #tellCrash: (error: Error) => void = () => {};
   #epoch = 0;
@@ -97,11 +97,12 @@ export class Membership implements GroupListener, LaneHost {
   ) {
     this.crash = new Promise((resolve) => (this.#tellCrash = resolve));
     this.#client = new GroupClient(parts.newKafka(), parts.config, this, parts);
-    this.#committer = new OffsetCommitter(this.#client, () => this.#lanes.values(), parts.barrier, parts.emit);
+    this.#assignedLanes = new AssignedLanes(parts, this);
+    this.#committer = new OffsetCommitter(this.#client, () => this.lanes, parts.barrier, parts.emit);
     this.#flow = new FetchFlow({
       ...parts,
       client: this.#client,
-      lanes: () => this.#lanes.values(),
+      lanes: () => this.lanes,
       lostPosition: (lane) => this.#lostPosition(lane),
     });
     this.#gaps = new GapNotice(parts.groupId, parts.emit);
@@ -114,7 +115,7 @@ export class Membership implements GroupListener, LaneHost {
     return this.#client.consumer;
   }
   get lanes(): readonly Lane[] {
-    return [...this.#lanes.values()];
+    return this.#assignedLanes.all;
   }
   get isAnchored(): boolean {
     return this.#anchored;
@@ -184,7 +185,7 @@ export class Membership implements GroupListener, LaneHost {
       lost,
       new IdempotencyError('PARTITION_LOST', 'The group gave this partition to another member', { retryable: true }),
     );
-    for (const lane of this.#lanes.values()) lane.hold();
+    for (const lane of this.lanes) lane.hold();
     if (partitions.length > 0) this.#client.pause(partitions);
     void this.#anchor(epoch);
   }
@@ -192,21 +193,21 @@ export class Membership implements GroupListener, LaneHost {
   rebalancing(): void {
     this.#heartbeats.rebalancing();
     this.#committer.commitNow();
-    for (const lane of this.#lanes.values()) void lane.unmark(); // or the next owner would think that we died
+    for (const lane of this.lanes) void lane.unmark(); // or the next owner would think that we died
   }
 
   fetched(batch: FetchedBatch): boolean {
-    const lane = this.#lanes.get(partitionKey(batch));
+    const lane = this.#assignedLanes.of(batch);
     return lane !== undefined && this.#anchored && this.#flow.take(batch, lane);
   }
 
   filtered(batch: FilteredBatch): void {
-    const lane = this.#lanes.get(partitionKey(batch));
+    const lane = this.#assignedLanes.of(batch);
     if (lane !== undefined && this.#anchored && this.#flow.skip(batch, lane) && lane.isIdle) this.ranDry();
   }
 
   undecodable(batch: UndecodableBatch): void {
-    const lane = this.#lanes.get(partitionKey(batch));
+    const lane = this.#assignedLanes.of(batch);
     if (lane !== undefined && this.#anchored) this.#flow.block(batch, lane);
   }
 
@@ -250,7 +251,7 @@ export class Membership implements GroupListener, LaneHost {
   }
 
   ranDry(): void {
-    for (const lane of this.#lanes.values()) if (lane.isIdle && this.#flow.isLost(lane)) void this.#reanchor(lane);
+    for (const lane of this.lanes) if (lane.isIdle && this.#flow.isLost(lane)) void this.#reanchor(lane);
     void this.#commit();
   }
 
@@ -265,7 +266,7 @@ export class Membership implements GroupListener, LaneHost {
 
   /** All lanes look again whether they may begin. */
   wake(): void {
-    for (const lane of this.#lanes.values()) lane.wake();
+    for (const lane of this.lanes) lane.wake();
   }
 
   /**
@@ -283,7 +284,7 @@ export class Membership implements GroupListener, LaneHost {
     this.#epoch += 1;
     this.#anchored = false;
     this.#committer.block();
-    for (const lane of this.#lanes.values()) lane.hold();
+    for (const lane of this.lanes) lane.hold();
     this.#client.pause(this.#assigned);
     void this.#anchor(this.#epoch);
   }
@@ -297,7 +298,7 @@ export class Membership implements GroupListener, LaneHost {
   /** The generation is the one it was. Seen when the coordinator moved: for minutes everything was handled and no offset was committed. */
   #goOn(): void {
     this.#committer.open();
-    for (const lane of this.#lanes.values()) lane.release();
+    for (const lane of this.lanes) lane.release();
     void this.#commit();
   }
 
@@ -320,10 +321,12 @@ export class Membership implements GroupListener, LaneHost {
     const isWanted = this.#isOf(epoch);
     const known = await this.#anchors.positions(partitions, isWanted);
     if (known === undefined) return; // a newer join has begun
-    const anchors = partitions.map((place) => ({ place, anchor: this.#anchorOf(place, known) }));
-    const opening = anchors.flatMap(({ place, anchor }) => (anchor.kind === 'keep' ? [] : [{ place, anchor }]));
+    const opening = this.#anchors.toOpen(partitions, known, {
+      laneOf: (place) => this.#assignedLanes.of(place)?.ledger,
+      mayKeep: this.#mayKeepLanes,
+    });
     this.#dropLanes(
-      opening.flatMap(({ place }) => this.#lanes.get(partitionKey(place)) ?? []),
+      opening.flatMap(({ place }) => this.#assignedLanes.of(place) ?? []),
       new IdempotencyError('PARTITION_LOST', 'Another member may have worked on this partition meanwhile', {
         retryable: true,
       }),
@@ -341,7 +344,7 @@ export class Membership implements GroupListener, LaneHost {
     for (const lane of lanes) this.#flow.restart(lane);
     this.#resume(lanes);
     for (const lane of lanes) lane.release();
-    this.#tellAssigned(lanes);
+    this.#assignedLanes.tellAssigned(this.#memberId ?? '');
     await this.#commit(); // where the group had no offset, lanes wait until the first position stands
   }
 
@@ -350,39 +353,9 @@ export class Membership implements GroupListener, LaneHost {
     return () => epoch === this.#epoch && !this.#ending;
   }
 
-  #anchorOf(place: TopicPartition, known: Positions): Anchor {
-    const key = partitionKey(place);
-    return anchorOf({
-      lane: this.#lanes.get(key)?.ledger,
-      committed: known.committed.get(key),
-      bounds: known.bounds.get(key)!, // positions() rejects unless all are there
-      isSameMember: this.#mayKeepLanes,
-      fromBeginning: this.parts.fromBeginning || standsIn(place.topic, known),
-      offsetOutOfRange: this.parts.offsetOutOfRange,
-    });
-  }
-
-  /** `committed`: what the group's offset is known to be. */
-  #openLane({
-    place,
-    anchor,
-    parking,
-    committed,
-  }: PlacedOpening & { parking: PartitionParking; committed: bigint | undefined }): Lane {
-    const key = partitionKey(place);
-    const lane = new Lane({
-      place,
-      ledger: new OffsetLedger(startOf(anchor), committed),
-      host: this,
-      delivery: this.parts.delivery,
-      groups: this.parts.groups,
-      probe: this.parts.probe,
-      keys: this.parts.keys,
-      parking,
-      predecessor: this.parts.endings.get(key) ?? Promise.resolve(),
-    });
-    this.parts.endings.set(key, lane.ended);
-    this.#lanes.set(key, lane);
+  #openLane(opening: Parameters<AssignedLanes['open']>[0]): Lane {
+    const { place, anchor } = opening;
+    const lane = this.#assignedLanes.open(opening);
     if (anchor.gap !== undefined) this.#gaps.tell(place, anchor.gap, anchor.kind);
     if (anchor.kind === 'stop') this.#flow.stop(lane, outOfRange(place, anchor.gap));
     return lane;
@@ -428,27 +401,7 @@ export class Membership implements GroupListener, LaneHost {
   }
 
   #dropLanes(lanes: readonly Lane[], reason: IdempotencyError): void {
-    if (lanes.length === 0) return;
-    for (const lane of lanes) {
-      lane.die(reason);
-      void lane.unmark();
-      this.#lanes.delete(partitionKey(lane));
-      this.#flow.forget(lane);
-    }
-    const partitions = lanes.map(({ topic, partition }) => ({ topic, partition }));
-    this.parts.emit({ name: 'revoked', groupId: this.parts.groupId, partitions });
-  }
-
-  #tellAssigned(lanes: readonly Lane[]): void {
-    const partitions = lanes.map((lane) => ({
-      topic: lane.topic,
-      partition: lane.partition,
-      offset: lane.ledger.committable.toString(),
-    }));
-    this.parts.emit({ name: 'assigned', groupId: this.parts.groupId, memberId: this.#memberId ?? '', partitions });
-    const shown = partitions.map(({ topic, partition, offset }) => `${topic}[${partition}]@${offset}`).join(' ');
-    this.#logger.log(
-      `Group ${this.parts.groupId}: ${partitions.length === 0 ? 'no partition assigned' : `assigned ${shown}`}`,
-    );
+    this.#assignedLanes.drop(lanes, reason);
+    for (const lane of lanes) this.#flow.forget(lane);
   }
 }
