@@ -1,13 +1,13 @@
 import type { IdempotencyError } from '../shared/errors.js';
 import {
   isSubmittable,
-  queryClassOf,
   type PgCallback,
   type PgClient,
   type PgQuery,
   type PgResult,
   type Submittable,
 } from './pg-client.js';
+import { oneWriteQueryOf } from './one-write.js';
 import { Frame, SavepointOrder } from './savepoint-order.js';
 import { isStalePlan, type StatementNames } from './statement-names.js';
 import { isControlTag, kindOf, readsFromClient, verbOf, type StatementKind } from './transaction-control.js';
@@ -17,8 +17,8 @@ const PATIENCE_MS = 1000;
 
 /** Where a statement comes from: the savepoint its code runs in, and whether it is that savepoint's own SAVEPOINT, RELEASE or ROLLBACK TO. */
 export interface StatementOrigin {
-  readonly frame?: Frame;
-  readonly control?: boolean;
+  readonly frame: Frame | undefined;
+  readonly control: boolean;
 }
 
 interface Statement {
@@ -69,7 +69,7 @@ export class GatedConnection {
     private readonly cut: (error: Error) => void,
   ) {
     this.order = new SavepointOrder(PATIENCE_MS, () => this.#inFlight.size === 0);
-    this.facade = facadeOf(client, (...form) => this.#query(...form), owner);
+    this.facade = new Proxy(client, new FacadeHandler((...form) => this.#query(...form), owner));
   }
 
   /** What is not finished, in words; `undefined` if nothing is. Of one piece, if others run at the same time: of pieces that follow one another, of all. */
@@ -172,7 +172,7 @@ export class GatedConnection {
 
   /** Only a text with values is named: without them pg uses the simple protocol, which takes several commands at once. */
   #prepared(text: string, values: unknown, callback: PgCallback): PgQuery {
-    const query = new (queryClassOf(this.client))(text, values, callback);
+    const query = new (oneWriteQueryOf(this.client))(text, values, callback);
     if (Array.isArray(values) && values.length > 0) query.name = this.names.nameOf(this.client, text);
     if (this.#pipelines) query.queryMode = 'extended';
     return query;
@@ -297,18 +297,26 @@ export class GatedConnection {
   }
 }
 
-function facadeOf(client: PgClient, query: PgClient['query'], owner: string): PgClient {
-  const refuse = (): never => {
-    throw handMadeCommit(owner, 'The connection was to be released by hand');
-  };
-  return new Proxy(client, {
-    get(target, property) {
-      if (property === 'query') return query;
-      if (property === 'release' || property === 'end') return refuse;
-      const value: unknown = Reflect.get(target, property, target);
-      return typeof value === 'function' ? (value as (...args: unknown[]) => unknown).bind(target) : value;
-    },
-  });
+/**
+ * A class, and not an object literal as others are: V8 may learn to put what one literal makes straight into its old generation, and there a handler that is
+ * dead already keeps everything of its transaction until the next full collection.
+ */
+class FacadeHandler implements ProxyHandler<PgClient> {
+  constructor(
+    private readonly query: PgClient['query'],
+    private readonly owner: string,
+  ) {}
+
+  get(target: PgClient, property: string | symbol): unknown {
+    if (property === 'query') return this.query;
+    if (property === 'release' || property === 'end') return () => this.#refuse();
+    const value: unknown = Reflect.get(target, property, target);
+    return typeof value === 'function' ? (value as (...args: unknown[]) => unknown).bind(target) : value;
+  }
+
+  #refuse(): never {
+    throw handMadeCommit(this.owner, 'The connection was to be released by hand');
+  }
 }
 
 function textOf(config: unknown): string {

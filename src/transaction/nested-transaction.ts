@@ -45,7 +45,7 @@ class Savepoint {
 
   within<T>(work: () => T): T {
     const { dataSource, transaction } = this.around;
-    return enter({ dataSource, transaction, frame: this.frame }, work);
+    return enter(dataSource, { transaction, frame: this.frame }, work);
   }
 
   async open(): Promise<void> {
@@ -96,7 +96,7 @@ class Savepoint {
 
   #step(step: 'startTransaction' | 'commitTransaction' | 'rollbackTransaction'): Promise<void> {
     const { dataSource, transaction, runner } = this.around;
-    return enter({ dataSource, transaction, frame: this.frame, control: true }, () => runner.step(step));
+    return enter(dataSource, { transaction, frame: this.frame, control: true }, () => runner.step(step));
   }
 
   #reportSubscriber(when: string, error: unknown): void {

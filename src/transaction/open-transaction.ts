@@ -6,12 +6,12 @@ import { isOutageState, sqlState } from '../shared/sql-state.js';
 import { beginWithClaim, type ClaimRequest } from './begin-query.js';
 import { GatedConnection } from './gated-connection.js';
 import { runNested } from './nested-transaction.js';
-import { OwnRunner, type TransactionEvent } from './own-runner.js';
+import { OwnRunner, type RunningTransaction, type TransactionEvent } from './own-runner.js';
 import { send } from './pg-client.js';
 import { Frame } from './savepoint-order.js';
 import type { ServerRun } from './server-run.js';
 import { isStalePlan, type StatementNames } from './statement-names.js';
-import { enter, entryOf, outside, type Joinable, type NestedRequest } from './transaction-context.js';
+import { enter, entryOf, outside, type NestedRequest } from './transaction-context.js';
 import { sendCommit, sendRollback, type CommitOutcome } from './transaction-end.js';
 import {
   blamed,
@@ -107,7 +107,7 @@ export async function openTransaction(setting: Setting, request: OpenRequest): P
   return transaction;
 }
 
-class Transaction implements OpenTransaction, Joinable {
+class Transaction implements OpenTransaction, RunningTransaction {
   phase: TransactionPhase = 'open';
   claimed: readonly Record<string, unknown>[] = [];
   readonly owner: string;
@@ -136,13 +136,7 @@ class Transaction implements OpenTransaction, Joinable {
       () => entryOf(this),
       (error) => void runner.destroy(error),
     );
-    runner.takeOver(this, this.#connection.facade, {
-      refusal: () => this.#connection.refusal,
-      lost: (error, isByHand) => this.#lose(error, isByHand),
-      doomedByHand: (error) => {
-        if (IdempotencyError.is(error, 'HAND_MADE_COMMIT')) this.#connection.doom(error);
-      },
-    });
+    runner.takeOver(this, this.#connection.facade);
   }
 
   get manager(): EntityManager {
@@ -157,6 +151,9 @@ class Transaction implements OpenTransaction, Joinable {
   get firstError(): unknown {
     return this.#connection.firstError;
   }
+  get refusal(): Error | undefined {
+    return this.#connection.refusal;
+  }
 
   get isOutage(): boolean {
     return this.#isLost === true || isOutageState(sqlState(this.firstError));
@@ -167,7 +164,7 @@ class Transaction implements OpenTransaction, Joinable {
   }
 
   within<T>(work: () => T, frame = this.#connection.order.root): T {
-    return enter({ dataSource: this.dataSource, transaction: this, frame }, work);
+    return enter(this.dataSource, { transaction: this, frame }, work);
   }
 
   pipeline(): void {
@@ -263,6 +260,18 @@ class Transaction implements OpenTransaction, Joinable {
     this.#connection.interrupt(() => transactionEnded(this.owner, error));
     this.#connection.unwatch();
     void this.runner.destroy(error);
+  }
+
+  lose(error: Error, isByHand: boolean): void {
+    const state = sqlState(error);
+    this.#isLost ??= !isByHand && (state === undefined || isOutageState(state));
+    this.#connection.firstError ??= error;
+    this.#connection.unwatch();
+    this.#connection.doom(connectionLost(this.owner, this.firstError));
+  }
+
+  doomedByHand(error: Error): void {
+    if (IdempotencyError.is(error, 'HAND_MADE_COMMIT')) this.#connection.doom(error);
   }
 
   #sendBegin(): Promise<unknown> {
@@ -362,14 +371,6 @@ class Transaction implements OpenTransaction, Joinable {
 
   #ended(): Error {
     return this.#connection.refusal ?? transactionEnded(this.owner);
-  }
-
-  #lose(error: Error, isByHand: boolean): void {
-    const state = sqlState(error);
-    this.#isLost ??= !isByHand && (state === undefined || isOutageState(state));
-    this.#connection.firstError ??= error;
-    this.#connection.unwatch();
-    this.#connection.doom(connectionLost(this.owner, this.firstError));
   }
 
   #letGo(trouble?: Error): Promise<void> {

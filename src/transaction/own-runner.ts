@@ -3,6 +3,7 @@ import { databaseUnavailable, handMadeCommit } from './transaction-errors.js';
 import { requestCancel, type PgClient } from './pg-client.js';
 import { outside, type Joinable, type NestedRequest } from './transaction-context.js';
 
+const OWN = Symbol.for('nestjs-kafka-idempotency:own-runner');
 const TRANSACTION = Symbol.for('nestjs-kafka-idempotency:transaction-of-runner');
 
 /** The parts of TypeORM's PostgreSQL runner that its QueryRunner type leaves out; the same in 0.3 and 1.x. */
@@ -11,17 +12,18 @@ interface PostgresRunner extends Omit<QueryRunner, 'isTransactionActive' | 'isRe
   transactionDepth: number;
   databaseConnection: PgClient;
   readonly manager: EntityManager;
-  [TRANSACTION]?: Joinable;
+  [TRANSACTION]?: RunningTransaction;
+  [OWN]?: OwnRunner;
   connect(): Promise<PgClient>;
   releasePostgresConnection(error?: Error): Promise<void>;
 }
 
-/** What the transaction wants to know or decide when somebody uses its runner. */
-export interface RunnerHooks {
+/** A transaction that somebody may reach by its runner, and what it wants to know or decide then. */
+export interface RunningTransaction extends Joinable {
   /** Why no statement may start; `undefined` while the transaction is open. */
-  refusal(): Error | undefined;
+  readonly refusal: Error | undefined;
   /** The connection broke, or somebody released the runner by hand. It is destroyed after this. */
-  lost(error: Error, isByHand: boolean): void;
+  lose(error: Error, isByHand: boolean): void;
   /** Somebody called commitTransaction() or rollbackTransaction() on the runner: it was not done. */
   doomedByHand(error: Error): void;
 }
@@ -38,9 +40,7 @@ export type TransactionEvent = 'TransactionStart' | 'TransactionCommit' | 'Trans
 export class OwnRunner {
   readonly client: PgClient;
   readonly #runner: PostgresRunner;
-  readonly #release: (error?: Error) => Promise<void>;
   #isGone = false;
-  readonly #steps: Record<SavepointStep, (this: PostgresRunner) => Promise<void>>;
 
   static async checkOut(dataSource: DataSource, owner: string): Promise<OwnRunner> {
     const runner = outside(dataSource, () => dataSource.createQueryRunner('master')) as unknown as PostgresRunner;
@@ -58,12 +58,6 @@ export class OwnRunner {
   ) {
     this.#runner = runner;
     this.client = client;
-    this.#release = runner.releasePostgresConnection.bind(runner);
-    this.#steps = {
-      startTransaction: runner.startTransaction,
-      commitTransaction: runner.commitTransaction,
-      rollbackTransaction: runner.rollbackTransaction,
-    };
   }
 
   get queryRunner(): QueryRunner {
@@ -78,34 +72,14 @@ export class OwnRunner {
     return this.#runner.transactionDepth;
   }
 
-  /** From here on TypeORM, and whoever gets hold of the runner, works through the facade and these hooks. */
-  takeOver(transaction: Joinable, facade: PgClient, hooks: RunnerHooks): void {
+  /** From here on TypeORM, and whoever gets hold of the runner, works through the facade and what the transaction says. */
+  takeOver(transaction: RunningTransaction, facade: PgClient): void {
     const runner = this.#runner;
     runner[TRANSACTION] = transaction;
-    const byHand = (what: string): Promise<never> => {
-      const error = hooks.refusal() ?? handMadeCommit(transaction.owner, `${what} was called on the query runner`);
-      hooks.doomedByHand(error);
-      return Promise.reject(error);
-    };
+    runner[OWN] = this;
     runner.databaseConnection = facade;
-    for (const name of ['query', 'stream'] as const) {
-      const send = runner[name].bind(runner) as (...args: unknown[]) => Promise<never>;
-      runner[name] = (...args: unknown[]): Promise<never> => {
-        const refusal = hooks.refusal();
-        return refusal === undefined ? send(...args) : Promise.reject(refusal);
-      };
-    }
-    runner.startTransaction = () => byHand('startTransaction()');
-    runner.commitTransaction = () => byHand('commitTransaction()');
-    runner.rollbackTransaction = () => byHand('rollbackTransaction()');
-    runner.releasePostgresConnection = (broken) => {
-      const error = broken ?? new Error('The query runner was released while its transaction was open');
-      hooks.lost(error, broken === undefined);
-      return this.destroy(error);
-    };
-    Object.defineProperty(runner.manager, 'transaction', {
-      value: (...args: unknown[]) => transaction.nested(nestedRequest(args)),
-    });
+    Object.assign(runner, takenOver);
+    (runner.manager as unknown as { transaction: unknown }).transaction = transactionInside;
   }
 
   /** TypeORM's own words for "inside a transaction": without them save() would open and commit one of its own. */
@@ -116,7 +90,7 @@ export class OwnRunner {
 
   /** SAVEPOINT, RELEASE or ROLLBACK TO of the current depth, with TypeORM's subscriber calls around it. */
   step(step: SavepointStep): Promise<void> {
-    return this.#steps[step].call(this.#runner);
+    return original(this.#runner, step).call(this.#runner);
   }
 
   get hasSubscribers(): boolean {
@@ -132,18 +106,62 @@ export class OwnRunner {
   giveBack(): Promise<void> {
     if (this.#isGone) return Promise.resolve();
     this.#isGone = true;
-    return this.#release();
+    return original(this.#runner, 'releasePostgresConnection').call(this.#runner);
   }
 
   /** Closed at once, whatever it is doing; pending queries reject. A connection that was given back is not touched. */
   async destroy(error: Error): Promise<void> {
     if (this.#isGone) return;
     this.#isGone = true;
-    const released = this.#release(error);
+    const released = original(this.#runner, 'releasePostgresConnection').call(this.#runner, error);
     if (!this.client.readyForQuery) requestCancel(this.client);
     this.client.connection.stream.destroy();
     await released;
   }
+}
+
+/** What stands in for the methods of a runner that was taken over: functions that all runners share, for some made for each transaction cost it a twentieth. */
+const takenOver = {
+  query: guarded('query'),
+  stream: guarded('stream'),
+  startTransaction: refusedByHand('startTransaction'),
+  commitTransaction: refusedByHand('commitTransaction'),
+  rollbackTransaction: refusedByHand('rollbackTransaction'),
+  releasePostgresConnection(this: PostgresRunner, broken?: Error): Promise<void> {
+    const error = broken ?? new Error('The query runner was released while its transaction was open');
+    this[TRANSACTION]?.lose(error, broken === undefined);
+    return this[OWN]!.destroy(error);
+  },
+};
+
+function guarded(name: 'query' | 'stream') {
+  return function (this: PostgresRunner, ...args: unknown[]): Promise<unknown> {
+    const refusal = this[TRANSACTION]?.refusal;
+    if (refusal !== undefined) return Promise.reject(refusal);
+    const send = original(this, name) as (...args: unknown[]) => Promise<unknown>; // overloaded; they are passed on as they come
+    return send.apply(this, args);
+  };
+}
+
+function refusedByHand(name: SavepointStep) {
+  return function (this: PostgresRunner): Promise<never> {
+    const { refusal, owner } = this[TRANSACTION]!;
+    const error = refusal ?? handMadeCommit(owner, `${name}() was called on the query runner`);
+    this[TRANSACTION]!.doomedByHand(error);
+    return Promise.reject(error);
+  };
+}
+
+function transactionInside(this: EntityManager, ...args: unknown[]): Promise<unknown> {
+  return ownerOf(this.queryRunner)!.nested(nestedRequest(args));
+}
+
+/** TypeORM's own method, behind what was taken over. */
+function original<Name extends SavepointStep | 'query' | 'stream' | 'releasePostgresConnection'>(
+  runner: PostgresRunner,
+  name: Name,
+): PostgresRunner[Name] {
+  return (Object.getPrototypeOf(runner) as PostgresRunner)[name];
 }
 
 /** The transaction of ours that a runner belongs to, if it does. */

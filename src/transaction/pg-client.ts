@@ -16,7 +16,16 @@ export interface PgClient extends EventEmitter {
 }
 
 export interface PgConnection extends EventEmitter {
-  readonly stream: { write(bytes: Buffer): void; cork(): void; uncork(): void; destroy(): void };
+  readonly stream: {
+    readonly writable: boolean;
+    write(bytes: Buffer): void;
+    cork(): void;
+    uncork(): void;
+    destroy(): void;
+  };
+  /** Texts by their names: those the server is known to have, and those on their way to it. */
+  readonly parsedStatements: object;
+  readonly submittedNamedStatements: object;
   parse(statement: { text: string; name: string }): void;
   bind(portal: { portal: string; statement: string }): void;
   execute(portal: { portal: string }): void;
@@ -44,7 +53,6 @@ export interface PgQuery extends Submittable {
   name: string | undefined;
   /** `extended`: of one command alone, which PostgreSQL sees to. */
   queryMode: 'extended' | undefined;
-  prepare(connection: PgConnection): void;
 }
 export type PgQueryClass = new (text: string, values: unknown, callback: PgCallback) => PgQuery;
 
@@ -59,7 +67,11 @@ export function isSubmittable(config: unknown): config is Submittable {
 
 /** One statement of our own, past every gate. */
 export function send(client: PgClient, text: string): Promise<PgResult> {
-  return client.query(text) as Promise<PgResult>;
+  // With a callback, since pg makes three promises where none is given.
+  return new Promise((resolve, reject) => {
+    const answered: PgCallback = (error, result) => (error ? reject(error) : resolve(result as PgResult));
+    client.query(text, answered);
+  });
 }
 
 /**

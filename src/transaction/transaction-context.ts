@@ -23,26 +23,42 @@ export interface NestedRequest {
   readonly work: (manager: EntityManager) => Promise<unknown>;
 }
 
-/** One link of the chain of contexts. `undefined` as transaction hides outer ones of that DataSource: that is `escape`. */
-export interface ContextEntry {
-  readonly dataSource: DataSource;
+/** Who enters a context. */
+interface Entrant {
+  /** `undefined` hides outer ones of that DataSource: that is `escape`. */
   readonly transaction: Joinable | undefined;
   /** The savepoint the code belongs to. */
   readonly frame?: Frame;
   /** Set while a savepoint's own SAVEPOINT, RELEASE or ROLLBACK TO is on its way. */
   readonly control?: boolean;
-  readonly outer: ContextEntry | undefined;
+}
+
+/** One link of the chain of contexts. */
+class ContextEntry {
+  readonly transaction: Joinable | undefined;
+  readonly frame: Frame | undefined;
+  readonly control: boolean;
+
+  constructor(
+    readonly dataSource: DataSource,
+    { transaction, frame, control }: Entrant,
+    readonly outer: ContextEntry | undefined,
+  ) {
+    this.transaction = transaction;
+    this.frame = frame;
+    this.control = control === true;
+  }
 }
 
 const slot = new AsyncSlot<ContextEntry>('transaction');
 
-export function enter<T>(entry: Omit<ContextEntry, 'outer'>, work: () => T): T {
-  return slot.run({ ...entry, outer: slot.current }, work);
+export function enter<T>(dataSource: DataSource, entrant: Entrant, work: () => T): T {
+  return slot.run(new ContextEntry(dataSource, entrant, slot.current), work);
 }
 
 /** Runs `work` as if no transaction of this DataSource were open. */
 export function outside<T>(dataSource: DataSource, work: () => T): T {
-  return current(dataSource) === undefined ? work() : enter({ dataSource, transaction: undefined }, work);
+  return current(dataSource) === undefined ? work() : enter(dataSource, { transaction: undefined }, work);
 }
 
 /** The transaction that work on this DataSource joins here; it may have ended already. */

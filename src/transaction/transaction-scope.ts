@@ -96,10 +96,10 @@ export class TransactionScope {
    */
   async join<T>(manager: EntityManager, work: () => Promise<T>): Promise<T> {
     const own = ownerOf(manager.queryRunner);
-    if (own !== undefined) return enter({ dataSource: this.#dataSource, transaction: own }, work);
+    if (own !== undefined) return enter(this.#dataSource, { transaction: own }, work);
     const transaction = new JoinedTransaction(this.#dataSource, manager, this.#emit);
     try {
-      return await enter({ dataSource: this.#dataSource, transaction }, work);
+      return await enter(this.#dataSource, { transaction }, work);
     } finally {
       transaction.ended = true;
     }

@@ -6,5 +6,5 @@ import { hash } from 'node:crypto';
  */
 export function fingerprint(value: Buffer | null): string {
   if (value === null) return '0';
-  return hash('sha256', value, 'buffer').readBigInt64BE(0).toString();
+  return BigInt.asIntN(64, BigInt(`0x${hash('sha256', value, 'hex').slice(0, 16)}`)).toString();
 }
