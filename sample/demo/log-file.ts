@@ -1,6 +1,7 @@
 import { closeSync, copyFileSync, fstatSync, openSync, writeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
+import { Kafka } from 'kafkajs';
 import { RunFolder } from '../../test/services/run-folder.js';
 
 /** What workers and clients say during a run. It goes with the run, however that ends, unless it is kept for a look at a failure. */
@@ -34,4 +35,13 @@ export class LogFile {
     closeSync(this.descriptor);
     await this.folder.close();
   }
+}
+
+/** kafkajs's own words go to the log. */
+export function kafkaLoggingTo(log: LogFile, { brokers }: { readonly brokers: string[] }): Kafka {
+  const logCreator =
+    () =>
+    ({ label, log: entry }: { label: string; log: { message: string } }) =>
+      log.write(`${label} kafkajs ${JSON.stringify(entry)}`);
+  return new Kafka({ clientId: 'demo', brokers, logCreator });
 }

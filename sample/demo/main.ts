@@ -1,6 +1,7 @@
 // npm run demo: events that are sent twice, workers that are killed, and a database that is asked afterwards.
 import { readArguments, USAGE, type DemoArguments } from './arguments.js';
 import { LogFile } from './log-file.js';
+import { onSignal } from './on-signal.js';
 import { isExact, jsonOf, tableOf, verdictOf } from './report.js';
 import { runDemo, type DemoRun } from './run.js';
 import { Screen } from './screen.js';
@@ -48,16 +49,4 @@ function tell(
   screen.say(`\n${told}${isGood ? '' : log.keep()}`);
   if (options.json) console.log(jsonOf(result));
   return isGood ? 0 : 1;
-}
-
-/** Every time, not once: npm passes Ctrl-C on a second time, which must not interrupt the clearing up. Gives whether there was one. */
-function onSignal(act: () => void): () => boolean {
-  let came = false;
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
-    process.on(signal, () => {
-      if (!came) act();
-      came = true;
-    });
-  }
-  return () => came;
 }

@@ -1,11 +1,10 @@
-import { Kafka } from 'kafkajs';
 import { findOrStartServices, type Services } from '../../test/services/services.js';
 import type { DemoArguments } from './arguments.js';
 import { closeAll, type Closing } from './closings.js';
 import { demoRecords } from './events.js';
 import { letFlow, STALLED_MS, type Flowed } from './flow.js';
 import { readLedger } from './ledger.js';
-import type { LogFile } from './log-file.js';
+import { kafkaLoggingTo, type LogFile } from './log-file.js';
 import { paceFor, type Pace } from './pace.js';
 import { DemoProducer } from './producer.js';
 import { count, type DemoResult } from './report.js';
@@ -39,7 +38,7 @@ export async function runDemo({ events }: DemoArguments, around: Surroundings): 
     closings.push(() => services.stop());
     end.signal.throwIfAborted();
     screen.say(`  Kafka ${services.origin.kafka}, PostgreSQL ${services.origin.postgres}`);
-    const kafka = loggingTo(log, services);
+    const kafka = kafkaLoggingTo(log, services);
     const workspace = await Workspace.create(services, kafka);
     closings.push(() => workspace.close());
 
@@ -109,13 +108,4 @@ function* faultsOf({ behind, stopped }: Flowed, ends: readonly string[]): Genera
     yield `${count(behind)} records were not handled: nothing moved for ${STALLED_MS / 1000} s, so what is missing counts as lost.`;
   const unclean = [stopped, ...ends].filter((end) => end !== undefined && end !== 'stopped').length;
   if (unclean > 0) yield `${unclean} of the workers that were asked to stop did not, or not in time, or failed at it.`;
-}
-
-/** kafkajs's own words go to the log. */
-function loggingTo(log: LogFile, { brokers }: Services): Kafka {
-  const logCreator =
-    () =>
-    ({ label, log: entry }: { label: string; log: { message: string } }) =>
-      log.write(`${label} kafkajs ${JSON.stringify(entry)}`);
-  return new Kafka({ clientId: 'demo', brokers, logCreator });
 }

@@ -1,14 +1,11 @@
 import { randomBytes } from 'node:crypto';
-import kafkajs, { type Admin, type Kafka } from 'kafkajs';
+import type { Admin, Kafka } from 'kafkajs';
 import { DataSource } from 'typeorm';
 import { idempotencyMigrations } from 'nestjs-kafka-idempotency/schema';
 import type { Services } from '../../test/services/services.js';
-import { until } from 'nestjs-kafka-idempotency/testing';
 import { CreatePayments1764288000001 } from '../01-orders/payments/create-payments.migration.js';
+import { drop, leastSessionMs, recordsBehind } from './broker.js';
 import { PARTITIONS } from './events.js';
-
-/** What a broker grants at least when it does not say: Kafka's default. */
-const USUAL_LEAST_SESSION_MS = 6_000;
 
 /** For the check of the order: what each row's transaction was, and which transactions it could see. The sample itself knows nothing of them. */
 const CHECK_COLUMNS = `
@@ -57,35 +54,20 @@ export class Workspace {
   }
 
   /** The shortest session the brokers grant. */
-  async leastSessionMs(): Promise<number> {
-    const { brokers } = await this.admin.describeCluster();
-    const broker = String(brokers[0]?.nodeId);
-    const setting = 'group.min.session.timeout.ms';
-    const answer = await this.admin
-      .describeConfigs({
-        includeSynonyms: false,
-        resources: [{ type: kafkajs.ConfigResourceTypes.BROKER, name: broker, configNames: [setting] }],
-      })
-      .catch(() => undefined); // a broker may refuse to tell; then it has the usual one
-    const found = answer?.resources[0]?.configEntries.find(({ configName }) => configName === setting)?.configValue;
-    return Number(found ?? USUAL_LEAST_SESSION_MS);
+  leastSessionMs(): Promise<number> {
+    return leastSessionMs(this.admin);
   }
 
   /** Records of the topic that the group has not committed yet. */
-  async recordsBehind(): Promise<number> {
-    const [ends, [committed]] = await Promise.all([
-      this.admin.fetchTopicOffsets(this.topic),
-      this.admin.fetchOffsets({ groupId: this.group, topics: [this.topic] }),
-    ]);
-    const offsets = new Map(committed?.partitions.map(({ partition, offset }) => [partition, Number(offset)]));
-    return ends.reduce((sum, { partition, high }) => sum + Number(high) - Math.max(0, offsets.get(partition) ?? 0), 0);
+  recordsBehind(): Promise<number> {
+    return recordsBehind(this.admin, this);
   }
 
   /** Nobody may be using it any more. */
   async close(): Promise<void> {
     const { origin } = this.services;
     try {
-      if (origin.kafka === 'environment') await this.#dropTopic();
+      if (origin.kafka === 'environment') await drop(this.admin, { topics: [this.topic], groups: [this.group] });
       if (origin.postgres === 'environment' && this.database.isInitialized) {
         await this.database.query(`DROP SCHEMA IF EXISTS ${this.schema} CASCADE`);
       }
@@ -106,18 +88,5 @@ export class Workspace {
     await this.database.query(`CREATE SCHEMA ${this.schema}`);
     await this.database.runMigrations();
     await this.database.query(CHECK_COLUMNS);
-  }
-
-  async #dropTopic(): Promise<void> {
-    const topics = await this.admin.listTopics();
-    if (topics.includes(this.topic)) await this.admin.deleteTopics({ topics: [this.topic] });
-    const { groups } = await this.admin.listGroups();
-    if (!groups.some(({ groupId }) => groupId === this.group)) return;
-    // A group can go when its members are gone; those that were killed are once their session has ended.
-    await until(() => this.admin.deleteGroups([this.group]).then(() => true), {
-      what: `the group ${this.group} to be deleted`,
-      timeoutMs: 20_000,
-      intervalMs: 250,
-    });
   }
 }

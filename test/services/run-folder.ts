@@ -106,11 +106,11 @@ async function sweep(parent: string): Promise<void> {
   }
 }
 
-/** Another user's leftovers are for that user's next run; root may remove all. */
+/** Another user's leftovers are for that user's next run; root may remove all. A file of such a name is a log that somebody kept. */
 async function mayRemove(path: string): Promise<boolean> {
   const me = process.getuid?.();
   const owner = await stat(path).catch(() => undefined);
-  return owner !== undefined && (me === 0 || me === owner.uid);
+  return owner?.isDirectory() === true && (me === 0 || me === owner.uid);
 }
 
 function ownerName(): string {

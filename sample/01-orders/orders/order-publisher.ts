@@ -7,7 +7,7 @@ import { BROKERS, ORDERS_CREATED } from '../settings.js';
  * Sends `orders.created`, with the order's id in the header `event-id`: that is what the handler is deduplicated by.
  *
  * It sends directly, which is right here because nothing else is written. A service that stores the order as well can die between the two, and
- * then one of them is missing. The outbox that closes this gap comes with a later version of nestjs-kafka-idempotency.
+ * then one of them is missing: sample/02-choreography has the outbox that closes this gap.
  */
 @Injectable()
 export class OrderPublisher implements OnModuleInit, OnApplicationShutdown {

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { createInterface } from 'node:readline';
-import { afterEach, expect, test } from 'vitest';
+import { afterEach, expect, onTestFinished, test } from 'vitest';
 import { pidNamespace, processEntry } from '../../services/process-table.js';
 import { treeOf } from '../../services/process-tree.js';
 import { RunFolder } from '../../services/run-folder.js';
@@ -73,6 +73,19 @@ test('a folder whose owner is unknown is left alone and does not disturb', async
   await (await RunFolder.open()).close();
   expect(existsSync(stray)).toBe(true);
   await rm(stray, { recursive: true });
+});
+
+test('a log that somebody kept beside the folders is left alone, without a word', async () => {
+  const kept = join(tmpdir(), `nestjs-kafka-idempotency-${pidNamespace()}-999999-1-kept.log`);
+  await writeFile(kept, 'what was said');
+  onTestFinished(() => rm(kept));
+  const warnings: Error[] = [];
+  const keep = (warning: Error) => void warnings.push(warning);
+  process.on('warning', keep);
+  onTestFinished(() => void process.off('warning', keep));
+  await (await RunFolder.open()).close();
+  expect(existsSync(kept)).toBe(true);
+  expect(warnings.filter(({ message }) => message.includes(kept))).toEqual([]);
 });
 
 test('a process that only got the pid of a dead service is left alone', async () => {
