@@ -15,8 +15,8 @@ import { Strand, type StrandLane } from './strand.js';
 export interface LaneHost {
   /** False while nothing may begin: heartbeats are missing, the topic is paused by the user, the consumer drains. */
   mayStart(lane: Lane, strand: Strand): boolean;
-  /** One record or more are final. */
-  settled(): void;
+  /** One record of it or more are final. */
+  settled(lane: Lane): void;
   /** Nothing is left to do. */
   ranDry(): void;
 }
@@ -226,12 +226,20 @@ export class Lane implements StrandLane {
       this.#queuedBytes -= record.bytes;
       this.ledger.settle(record.offset, { durable: false });
     }
-    this.#host.settled();
+    this.#host.settled(this);
     if (this.isIdle) this.#host.ranDry();
   }
 
   together(first: ConsumedRecord, most: number): readonly ConsumedRecord[] {
     return this.#alone > 0 ? [first] : [first, ...this.#records.behind(first, most - 1)];
+  }
+
+  follower(record: ConsumedRecord): ConsumedRecord | undefined {
+    const isPlain = this.#strands.length === 1 && this.#alone === 0 && !this.#held && this.stopped === undefined;
+    if (!isPlain || this.interrupted.aborted) return undefined;
+    const [next] = this.#records.behind(record, 1);
+    const isProbed = (this.#probing?.next ?? 0) === 0 || (next !== undefined && next.offset <= this.#probedTo);
+    return isProbed ? next : undefined;
   }
 
   endTogether(records: readonly ConsumedRecord[], settlements: readonly Settled[]): void {
@@ -263,7 +271,7 @@ export class Lane implements StrandLane {
 
   #tellSettled(): void {
     this.lastActiveAt = performance.now();
-    this.#host.settled();
+    this.#host.settled(this);
     if (this.isIdle) this.#host.ranDry();
   }
 

@@ -244,10 +244,8 @@ export class Membership implements GroupListener, LaneHost {
     return this.lanes.filter((lane) => lane.isReady && this.#mayWork(lane)).flatMap((lane) => lane.probers);
   }
 
-  settled(): void {
-    if (!this.#anchored) return; // the anchor resumes
-    const full = this.lanes.filter((lane) => lane.full);
-    if (full.length > 0) this.#resume(full);
+  settled(lane: Lane): void {
+    if (lane.full && this.#anchored) this.#resume([lane]); // else the anchor resumes
   }
 
   ranDry(): void {

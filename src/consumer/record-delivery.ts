@@ -29,6 +29,12 @@ export interface Retrying {
   readonly detail: string;
 }
 
+/** The delivery of the record that comes next, made before the one in front of it is committed. */
+export interface Ahead {
+  readonly record: ConsumedRecord;
+  readonly delivery: DeliveryInProgress;
+}
+
 /** The lane a record is delivered for. */
 export interface LaneWork extends TopicPartition {
   readonly parking: PartitionParking;
@@ -41,6 +47,11 @@ export interface LaneWork extends TopicPartition {
   wake(): void;
   retrying: Retrying | undefined;
   stopped: IdempotencyError | undefined;
+  /** What begins as soon as this record is done; undefined: something else may come in between. */
+  follower(record: ConsumedRecord): ConsumedRecord | undefined;
+  ahead: Ahead | undefined;
+  /** Nothing of what was begun in front may wait: it holds a connection and a claim. */
+  discardAhead(): Promise<void>;
 }
 
 export interface RecordDeliveryParts {
@@ -107,6 +118,7 @@ export class RecordDelivery {
       const settled = await this.#byAll(handlers, record, lane);
       // If the database began anew meanwhile, a part of it may be gone: the claims decide.
       if (settled === undefined || settled.durable || this.parts.restarts.count === count) return settled;
+      await lane.discardAhead();
     }
   }
 
@@ -177,14 +189,12 @@ export class RecordDelivery {
     for (;;) {
       const slots = this.#tryBegin(lane) || (await this.begin(lane));
       if (slots === 0) return undefined;
-      const delivery = new DeliveryInProgress(
-        record.view(handler.profile.settings.decode, this.parts.jsonDepth),
-        handler.profile.consumer,
-        tried.failed + 1,
-      );
+      const delivery = this.#takeAhead(work) ?? this.#newDelivery(work, tried.failed + 1);
       delivery.beforeRun = () => lane.mark(record.offset);
+      delivery.successor = () => this.#successor(work);
       const report = await this.parts.attempts.run(handler, record, { delivery, on: lane });
       this.parts.slots.release(slots);
+      if (delivery.ahead !== undefined) await delivery.ahead.discard(); // its interceptor was not reached
       const step = this.#decide(work, delivery, { report, tried });
       switch (step.step) {
         case 'settle':
@@ -197,6 +207,28 @@ export class RecordDelivery {
     }
   }
 
+  #newDelivery({ handler, record }: Work, attempt: number): DeliveryInProgress {
+    const { consumer, settings } = handler.profile;
+    return new DeliveryInProgress(record.view(settings.decode, this.parts.jsonDepth), consumer, attempt);
+  }
+
+  /** The delivery of the record behind this one, if nothing but that comes next: one handler, nothing parked, nobody who waits for its slot. */
+  #successor({ handler, record, lane }: Work): DeliveryInProgress | undefined {
+    const next = lane.parking.hasParked || this.parts.slots.isWanted ? undefined : lane.follower(record);
+    const isPlain = handler.profile.idempotent && handler.profile.batch === undefined && handler.isEventHandler;
+    if (next === undefined || !isPlain || this.#handlersOf(next).length > 1) return undefined;
+    const delivery = this.#newDelivery({ handler, record: next, lane }, 1);
+    lane.ahead = { record: next, delivery };
+    return delivery;
+  }
+
+  #takeAhead({ record, lane }: Work): DeliveryInProgress | undefined {
+    if (lane.ahead?.record !== record) return undefined;
+    const { delivery } = lane.ahead;
+    lane.ahead = undefined;
+    return delivery;
+  }
+
   /** Takes the slots of a delivery, and says how many; 0: it may not begin now. Where a process may have died of what comes first, that runs alone. */
   #tryBegin(lane: LaneWork): number {
     const need = lane.parking.isSuspect ? this.parts.slots.size : 1;
@@ -206,6 +238,7 @@ export class RecordDelivery {
   /** Waits until a delivery may begin, and says how many slots it took; 0: interrupted. */
   async begin(lane: LaneWork): Promise<number> {
     const { slots } = this.parts;
+    await lane.discardAhead();
     while (!lane.interrupted.aborted) {
       if (!lane.mayBegin) await lane.untilMayBegin();
       const need = lane.parking.isSuspect ? slots.size : 1;

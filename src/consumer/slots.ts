@@ -12,6 +12,11 @@ export class Slots {
     this.#free = size;
   }
 
+  /** Somebody waits for slots. */
+  get isWanted(): boolean {
+    return this.#waiting.length > 0;
+  }
+
   /** Takes `need` slots if they are free and nobody waits: then nothing has to be awaited. Pair with {@link release}. */
   tryAcquire(need = 1): boolean {
     if (this.#waiting.length > 0 || this.#free < need) return false;

@@ -6,7 +6,7 @@ import type { TopicPartition } from '../kafka/positions.js';
 import type { ConsumedRecord } from './consumed-record.js';
 import type { GroupDelivery, GroupEnd, GroupWork } from './group-delivery.js';
 import { GroupPlan } from './group-plan.js';
-import type { RecordDelivery, Retrying, Settled } from './record-delivery.js';
+import type { Ahead, RecordDelivery, Retrying, Settled } from './record-delivery.js';
 
 /** What a strand asks of its lane. */
 export interface StrandLane extends TopicPartition {
@@ -22,6 +22,8 @@ export interface StrandLane extends TopicPartition {
   begin(strand: Strand): ConsumedRecord | undefined;
   /** Records in front, the one begun first, at most so many; only that one while a process may have died of what comes first. */
   together(first: ConsumedRecord, most: number): readonly ConsumedRecord[];
+  /** What begins as soon as this record, which has begun, is done; undefined: something else may come in between. */
+  follower(record: ConsumedRecord): ConsumedRecord | undefined;
   /** More records may come, and may go together with those that wait. */
   readonly mayGrow: boolean;
   /** As many records as there are settlements are done; without one the first was interrupted. */
@@ -33,6 +35,7 @@ export interface StrandLane extends TopicPartition {
 /** One of the records that a lane has at work: takes the next that may begin, brings it to its end, and again, for as long as the lane lives. */
 export class Strand implements GroupWork {
   retrying: Retrying | undefined;
+  ahead: Ahead | undefined;
   #wake: () => void = () => {};
   #isWaiting = false;
   #work: Promise<unknown> | undefined;
@@ -48,6 +51,10 @@ export class Strand implements GroupWork {
     const size = groups.sizeOf(lane.topic);
     this.#plan = size === 1 ? undefined : new GroupPlan(size);
     this.#maxWaitMs = groups.maxWaitMsOf(lane.topic);
+  }
+
+  follower(record: ConsumedRecord): ConsumedRecord | undefined {
+    return this.#plan === undefined ? this.lane.follower(record) : undefined;
   }
 
   get topic(): string {
@@ -81,12 +88,16 @@ export class Strand implements GroupWork {
       // Not in the middle of a group that a failure has divided: its parts are counted from the first record on.
       const probe = this.#plan?.isDivided === true ? undefined : lane.probe(this);
       if (probe !== undefined) {
-        this.#work = probe;
-        await probe;
+        this.#work = Promise.all([probe, this.discardAhead()]);
+        await this.#work;
         this.#work = undefined;
         continue;
       }
       const record = lane.begin(this);
+      if (this.ahead !== undefined && this.ahead.record !== record) {
+        await this.discardAhead();
+        if (record === undefined) continue; // it may have been woken meanwhile
+      }
       if (record === undefined) {
         await this.#untilWoken();
         continue;
@@ -105,6 +116,13 @@ export class Strand implements GroupWork {
       lane.end(record, settlement);
       if (settlement !== undefined) this.#plan?.done(1);
     }
+    await this.discardAhead();
+  }
+
+  async discardAhead(): Promise<void> {
+    const { ahead } = this;
+    this.ahead = undefined;
+    await ahead?.delivery.ahead?.discard();
   }
 
   /** It has a record at hand, and waits until that may begin. */

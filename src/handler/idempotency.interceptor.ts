@@ -6,7 +6,8 @@ import { IdempotencyError } from '../shared/errors.js';
 import { eventAt, placeOf, type EmitEvent } from '../shared/events.js';
 import type { RowRemoval } from '../shared/parking.js';
 import { EMIT_EVENT } from '../shared/tokens.js';
-import type { OpenTransaction, Piece } from '../transaction/open-transaction.js';
+import { NextTransaction } from '../transaction/next-transaction.js';
+import type { OpenRequest, OpenTransaction, Piece } from '../transaction/open-transaction.js';
 import { TransactionScope } from '../transaction/transaction-scope.js';
 import type { Entry, GroupTransaction } from './group-transaction.js';
 import { HandlerCatalogue, type IdempotentHandler } from './handler-catalogue.js';
@@ -62,8 +63,8 @@ export class IdempotencyInterceptor implements NestInterceptor {
       const value = await handled({ transaction }, delivery, next);
       this.emit({ name: 'handled', ...placeOf(delivery) });
 
-      // 4. Commit. Whatever its answer, it is the truth; a kill that comes meanwhile makes it unknown.
-      await transaction.commit();
+      // 4. Commit. Whatever its answer, it is the truth; a kill that comes meanwhile makes it unknown. Behind it goes what the next record begins with.
+      await transaction.commit(this.#next(handler, delivery));
       delivery.report({ outcome: 'processed' });
       this.emit({ name: 'processed', ...placeOf(delivery) });
       return value;
@@ -107,20 +108,11 @@ export class IdempotencyInterceptor implements NestInterceptor {
 
   async #open(handler: IdempotentHandler, delivery: DeliveryInProgress, eventId: string): Promise<OpenTransaction> {
     delivery.isOpening = true;
-    // A parked event's row must not come back when others have acted on its absence: later events of its key, and whoever asked for the replay.
-    delivery.durability = delivery.removal === undefined ? handler.settings.durability : 'commit';
+    // Whoever made it is of this room: the consumer only sees that it is used or discarded.
+    const ahead = delivery.ahead as NextTransaction | undefined;
+    delivery.ahead = undefined;
     try {
-      const transaction = await this.scope.open({
-        owner: `consumer '${handler.consumer}', ${delivery.topic}[${delivery.partition}]@${delivery.offset}`,
-        isolation: handler.settings.isolation,
-        durability: delivery.durability,
-        claim: this.inbox.claim(
-          delivery,
-          { id: eventId, fingerprint: fingerprint(delivery.rawValue) },
-          handler.settings.timeoutMs,
-        ),
-        onBegin: (begun) => delivery.onKill((error) => begun.destroy(error)),
-      });
+      const transaction = await (ahead?.take() ?? this.scope.open(this.#request(handler, delivery, eventId)));
       delivery.hasTransaction = true;
       if (delivery.killed === undefined) return transaction;
       transaction.destroy(delivery.killed); // it came while the transaction was opening
@@ -128,6 +120,36 @@ export class IdempotencyInterceptor implements NestInterceptor {
     } finally {
       delivery.isOpening = false;
     }
+  }
+
+  #request(handler: IdempotentHandler, delivery: DeliveryInProgress, eventId: string): OpenRequest {
+    // A parked event's row must not come back when others have acted on its absence: later events of its key, and whoever asked for the replay.
+    delivery.durability = delivery.removal === undefined ? handler.settings.durability : 'commit';
+    return {
+      owner: `consumer '${handler.consumer}', ${delivery.topic}[${delivery.partition}]@${delivery.offset}`,
+      isolation: handler.settings.isolation,
+      durability: delivery.durability,
+      claim: this.inbox.claim(
+        delivery,
+        { id: eventId, fingerprint: fingerprint(delivery.rawValue) },
+        handler.settings.timeoutMs,
+      ),
+      onBegin: (begun) => delivery.onKill((error) => begun.destroy(error)),
+    };
+  }
+
+  /** What the delivery that follows this one begins with. One without an id tells so when it runs. */
+  #next(handler: IdempotentHandler, delivery: DeliveryInProgress): NextTransaction | undefined {
+    const successor = delivery.successor?.();
+    if (successor === undefined) return undefined;
+    try {
+      successor.eventId ??= eventIdOf(handler.id, successor);
+    } catch {
+      return undefined;
+    }
+    const next = new NextTransaction(this.#request(handler, successor, successor.eventId));
+    successor.ahead = next;
+    return next;
   }
 
   /** A duplicate writes nothing, unless it is a parked event whose row goes. */

@@ -36,6 +36,11 @@ export type DeliveryReport =
       readonly isConsequence?: boolean;
     };
 
+/** Resolves when nothing is left of it. */
+export interface Discardable {
+  discard(): Promise<void>;
+}
+
 /**
  * The transport's side of a delivery, and the only place where the consumer and the handler meet:
  * - the consumer creates it and surrounds the handler's subscription with it;
@@ -60,6 +65,10 @@ export class DeliveryInProgress implements Delivery, SourceRecord {
   isHandling = false;
   /** The transaction it shares with others; undefined: it gets its own. What it reports of a shared one holds only once that is committed. */
   shared: SharedTransaction | undefined;
+  /** Right before it commits: the delivery that will follow at once, if there is one. Its claim may go in front, behind that COMMIT. */
+  successor: (() => DeliveryInProgress | undefined) | undefined;
+  /** What was begun for it in front; whoever does not run it discards that. */
+  ahead: Discardable | undefined;
   /** Leaves the mark of the record that runs, if it has to. */
   beforeRun: (() => Promise<void> | undefined) | undefined;
   #report: DeliveryReport | undefined;

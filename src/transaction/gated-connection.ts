@@ -88,6 +88,10 @@ export class GatedConnection {
     this.client.pipeline = true;
   }
 
+  get isPipelined(): boolean {
+    return this.#pipelines;
+  }
+
   /** Once the end of the transaction is answered: the pool's other users have streams and cursors. */
   stopPipelining(): void {
     if (this.#pipelines) this.client.pipeline = false;

@@ -1,20 +1,20 @@
 import type { DataSource, EntityManager, QueryRunner } from 'typeorm';
 import { databaseUnavailable, handMadeCommit } from './transaction-errors.js';
-import { requestCancel, type PgClient } from './pg-client.js';
+import { ConnectionLease } from './connection-lease.js';
+import type { PgClient } from './pg-client.js';
 import { outside, type Joinable, type NestedRequest } from './transaction-context.js';
 
 const OWN = Symbol.for('nestjs-kafka-idempotency:own-runner');
 const TRANSACTION = Symbol.for('nestjs-kafka-idempotency:transaction-of-runner');
 
 /** The parts of TypeORM's PostgreSQL runner that its QueryRunner type leaves out; the same in 0.3 and 1.x. */
-interface PostgresRunner extends Omit<QueryRunner, 'isTransactionActive' | 'isReleased' | 'connect' | 'manager'> {
+interface PostgresRunner extends Omit<QueryRunner, 'isTransactionActive' | 'isReleased' | 'manager'> {
   isTransactionActive: boolean;
   transactionDepth: number;
   databaseConnection: PgClient;
   readonly manager: EntityManager;
   [TRANSACTION]?: RunningTransaction;
   [OWN]?: OwnRunner;
-  connect(): Promise<PgClient>;
   releasePostgresConnection(error?: Error): Promise<void>;
 }
 
@@ -34,18 +34,18 @@ export type TransactionEvent = 'TransactionStart' | 'TransactionCommit' | 'Trans
 /**
  * A query runner of our own, seen by TypeORM as one that is inside a transaction:
  * - when the transaction is over it says so and whose it was, before TypeORM can say "already released";
- * - its client leaves through `giveBack` or `destroy`, once; any other release is a loss;
+ * - its connection leaves through `giveBack` or `destroy`, once, or goes on to the next transaction; any other release is a loss;
  * - transactions are begun and ended by us, savepoints by `nested` alone.
  */
 export class OwnRunner {
-  readonly client: PgClient;
   readonly #runner: PostgresRunner;
   #isGone = false;
+  /** The next transaction has the connection: only cutting it is left to this one, while its COMMIT is not answered. */
+  #isFollowed = false;
 
   static async checkOut(dataSource: DataSource, owner: string): Promise<OwnRunner> {
-    const runner = outside(dataSource, () => dataSource.createQueryRunner('master')) as unknown as PostgresRunner;
     try {
-      return new OwnRunner(dataSource, runner, await runner.connect());
+      return new OwnRunner(dataSource, await ConnectionLease.take(dataSource));
     } catch (error) {
       throw databaseUnavailable(owner, error);
     }
@@ -53,11 +53,25 @@ export class OwnRunner {
 
   private constructor(
     private readonly dataSource: DataSource,
-    runner: PostgresRunner,
-    client: PgClient,
+    private readonly lease: ConnectionLease,
   ) {
-    this.#runner = runner;
-    this.client = client;
+    this.#runner = outside(dataSource, () => dataSource.createQueryRunner('master')) as unknown as PostgresRunner;
+    lease.holder = (error) => void this.#runner.releasePostgresConnection(error);
+  }
+
+  get client(): PgClient {
+    return this.lease.client;
+  }
+
+  get mayBeFollowed(): boolean {
+    return !this.hasSubscribers && this.lease.mayBeFollowed;
+  }
+
+  /** The runner of the next transaction on the same connection, which does not go to the pool in between. */
+  followedBy(): OwnRunner {
+    this.#isFollowed = true;
+    this.lease.follow();
+    return new OwnRunner(this.dataSource, this.lease);
   }
 
   get queryRunner(): QueryRunner {
@@ -103,20 +117,24 @@ export class OwnRunner {
   }
 
   /** To the pool; the server must have answered the end of the transaction. */
-  giveBack(): Promise<void> {
-    if (this.#isGone) return Promise.resolve();
-    this.#isGone = true;
-    return original(this.#runner, 'releasePostgresConnection').call(this.#runner);
+  giveBack(): void {
+    if (this.#isGone) return;
+    this.#end();
+    if (!this.#isFollowed) this.lease.return();
   }
 
   /** Closed at once, whatever it is doing; pending queries reject. A connection that was given back is not touched. */
-  async destroy(error: Error): Promise<void> {
+  destroy(error: Error): void {
     if (this.#isGone) return;
+    this.#end();
+    if (!this.#isFollowed) this.lease.return(error);
+    this.lease.cut();
+  }
+
+  /** For TypeORM it is released from here on. */
+  #end(): void {
     this.#isGone = true;
-    const released = original(this.#runner, 'releasePostgresConnection').call(this.#runner, error);
-    if (!this.client.readyForQuery) requestCancel(this.client);
-    this.client.connection.stream.destroy();
-    await released;
+    void original(this.#runner, 'releasePostgresConnection').call(this.#runner);
   }
 }
 
@@ -130,7 +148,8 @@ const takenOver = {
   releasePostgresConnection(this: PostgresRunner, broken?: Error): Promise<void> {
     const error = broken ?? new Error('The query runner was released while its transaction was open');
     this[TRANSACTION]?.lose(error, broken === undefined);
-    return this[OWN]!.destroy(error);
+    this[OWN]?.destroy(error);
+    return Promise.resolve();
   },
 };
 

@@ -3,10 +3,11 @@ import type { EmitEvent } from '../shared/events.js';
 import { within } from '../shared/within.js';
 import { joinDataSource, leaveDataSource } from './data-source-join.js';
 import { JoinedTransaction } from './joined-transaction.js';
-import { openTransaction, type Isolation, type OpenRequest, type OpenTransaction } from './open-transaction.js';
+import type { Isolation, OpenRequest, OpenTransaction } from './open-transaction.js';
 import { ownerOf } from './own-runner.js';
 import { ASK_RUN, SERVER_RUN, ServerRun } from './server-run.js';
 import { StatementNames } from './statement-names.js';
+import { openTransaction } from './transaction.js';
 import { current, enter, outside } from './transaction-context.js';
 import { nestedIsolation, serverRestarted, unanswered } from './transaction-errors.js';
 
