@@ -12,6 +12,8 @@ interface PostgresRunner extends Omit<QueryRunner, 'isTransactionActive' | 'isRe
   isTransactionActive: boolean;
   transactionDepth: number;
   databaseConnection: PgClient;
+  /** What it is connected through: its open runners are ended with the DataSource. */
+  readonly driver: { readonly connectedQueryRunners: object[] };
   readonly manager: EntityManager;
   [TRANSACTION]?: RunningTransaction;
   [OWN]?: OwnRunner;
@@ -57,6 +59,7 @@ export class OwnRunner {
   ) {
     this.#runner = outside(dataSource, () => dataSource.createQueryRunner('master')) as unknown as PostgresRunner;
     lease.holder = (error) => void this.#runner.releasePostgresConnection(error);
+    this.#runner.driver.connectedQueryRunners.push(this.#runner); // as connect() does, so that destroy() of the DataSource ends it
   }
 
   get client(): PgClient {
