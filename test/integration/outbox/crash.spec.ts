@@ -7,7 +7,6 @@ import { idsOf, useOutbox } from './kit.js';
 import type { RelayPlan } from './relay-child.js';
 
 const CHILD = fileURLToPath(new URL('./relay-child.js', import.meta.url));
-const ROUNDS = 50;
 const kit = useOutbox();
 
 interface Child {
@@ -76,27 +75,3 @@ test('F11: B64: a relay frozen past its lease leaves no second live copy: its ba
     expect(ofKey).toEqual(ofKey.toSorted((a, b) => a - b));
   }
 });
-
-test(`a producer killed at any point and started again with the same input publishes each input once, over ${ROUNDS} kills`, async () => {
-  const topics = await Topics.open();
-  const topic = await topics.create();
-  const inputs = Array.from({ length: ROUNDS * 2 }, (_, at) => `input-${at}`);
-  kit.room().start(); // sends all the while
-  for (let round = 1; round <= ROUNDS; round += 1) {
-    const producer = child({ relay: false, publish: { topic, inputs: inputs.slice(0, round * 2) } });
-    // The last two are new: it dies while it stores them, or just after.
-    await until(() => producer.told.length >= round * 2 - (round % 2) || producer.hasEnded, {
-      what: 'the producer to come to its new input',
-      timeoutMs: 30_000,
-      intervalMs: 1,
-    });
-    producer.process.kill('SIGKILL');
-    await until(() => producer.hasEnded, { what: 'the producer to be killed' });
-  }
-  const last = child({ relay: false, publish: { topic, inputs } });
-  await until(() => last.told.length === inputs.length, { what: 'the last producer', timeoutMs: 30_000 });
-  await until(async () => (await kit.rows()).length === 0, { what: 'an empty outbox', timeoutMs: 30_000 });
-  const stored = await topics.read(topic);
-  expect(stored).toHaveLength(inputs.length);
-  expect(new Set(stored.map(({ value }) => value))).toEqual(new Set(inputs));
-}, 300_000);

@@ -13,7 +13,10 @@ export interface RelayPlan {
   readonly signal?: { readonly name: 'SIGKILL' | 'SIGSTOP'; readonly at: number };
   /** Publishes these, each in its own transaction under itself as dedupeKey, and tells each. */
   readonly publish?: { readonly topic: string; readonly inputs: readonly string[] };
+  /** It kills itself when the last of them is committed, or so many milliseconds after it has begun to store it. */
+  readonly dies?: 'stored' | { readonly storingMs: number };
   readonly batch?: number;
+  readonly leaseMs?: number;
 }
 
 if (process.send !== undefined) {
@@ -34,7 +37,7 @@ async function run(plan: RelayPlan): Promise<void> {
     relay: plan.relay,
     batch: plan.batch ?? 500,
     pollMs: 50,
-    leaseMs: 1500,
+    leaseMs: plan.leaseMs ?? 1500,
     attempts: 10,
     maxBytes: 1_000_000,
     dedupeRetentionMs: 600_000,
@@ -51,8 +54,17 @@ async function run(plan: RelayPlan): Promise<void> {
   });
   room.open(schema, true);
   room.start();
-  for (const input of plan.publish?.inputs ?? []) {
+  const inputs = plan.publish?.inputs ?? [];
+  const { dies } = plan;
+  for (const [at, input] of inputs.entries()) {
+    const isLast = at === inputs.length - 1;
+    if (isLast && typeof dies === 'object') setTimeout(die, dies.storingMs);
     await scope.run(() => room.publisher.publish(plan.publish!.topic, input, { key: 'k', dedupeKey: input }));
+    if (isLast && dies === 'stored') die();
     process.send!(input);
   }
+}
+
+function die(): void {
+  process.kill(process.pid, 'SIGKILL');
 }

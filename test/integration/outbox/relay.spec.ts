@@ -1,6 +1,8 @@
 import { randomUUID } from 'node:crypto';
+import { Kafka, KafkaJSProtocolError, logLevel } from 'kafkajs';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { until } from 'nestjs-kafka-idempotency/testing';
+import { CheckedProducer } from '#src/kafka/checked-producer.js';
 import { startEmbeddedKafka } from '../../services/services.js';
 import { Topics } from '../kafka/topics.js';
 import { idsOf, useOutbox, valuesIn, type Row } from './kit.js';
@@ -240,6 +242,19 @@ describe('several relays', () => {
 });
 
 describe('a broker that is away', () => {
+  it('B68: whose producer is stuck sends by a new one after each error, in order, and no attempt counts', async () => {
+    const topics = await Topics.open();
+    const topic = await topics.create();
+    const stuck = stuckProducers(3);
+    const room = kit.room({ newProducer: stuck.newProducer });
+    await publishAll(room, topic, ['a', 'b'], 'k');
+    room.start();
+    await untilEmpty();
+    expect(await valuesIn(topics, topic)).toEqual(['a', 'b']);
+    expect(stuck.sends).toEqual([2, 2, 2, 2]); // of a producer each
+    expect(kit.events.map(({ name }) => name)).toEqual(['relayed']); // three attempts that counted would have parked a row
+  });
+
   it('F09: keeps every row whose acknowledgement did not come, counts no attempt, and each is sent when it is back', async () => {
     const kafka = await startEmbeddedKafka();
     onTestFinished(() => kafka.close());
@@ -267,3 +282,33 @@ describe('a broker that is away', () => {
     expect(firsts).toEqual(values);
   }, 240_000);
 });
+
+/** Real producers, the first of which the broker refuses for their sequence numbers, as each of them tells once. */
+function stuckProducers(count: number) {
+  /** Messages of each producer that was made and sent. */
+  const sends: number[] = [];
+  const newKafka = (): Kafka => {
+    const kafka = new Kafka({ brokers: process.env['KAFKA_BROKERS']?.split(',') ?? [], logLevel: logLevel.NOTHING });
+    const make = kafka.producer.bind(kafka);
+    kafka.producer = (config) => {
+      const producer = make(config);
+      const nr = sends.push(0) - 1;
+      return {
+        ...producer,
+        sendBatch: async (batch) => {
+          sends[nr]! += batch.topicMessages?.flatMap(({ messages }) => messages).length ?? 0;
+          if (nr < count) throw outOfOrder();
+          return producer.sendBatch(batch);
+        },
+      };
+    };
+    return kafka;
+  };
+  const settings = { compression: 'none', createPartitioner: undefined } as const;
+  return { sends, newProducer: () => new CheckedProducer(newKafka, settings) };
+}
+
+function outOfOrder(): KafkaJSProtocolError {
+  const type = 'OUT_OF_ORDER_SEQUENCE_NUMBER';
+  return new KafkaJSProtocolError(Object.assign(new Error(type), { name: 'KafkaJSProtocolError', type }));
+}
