@@ -234,12 +234,9 @@ export class Lane implements StrandLane {
     return this.#alone > 0 ? [first] : [first, ...this.#records.behind(first, most - 1)];
   }
 
+  /** Of a lane with several strands another one may take it. */
   follower(record: ConsumedRecord): ConsumedRecord | undefined {
-    const isPlain = this.#strands.length === 1 && this.#alone === 0 && !this.#held && this.stopped === undefined;
-    if (!isPlain || this.interrupted.aborted) return undefined;
-    const [next] = this.#records.behind(record, 1);
-    const isProbed = (this.#probing?.next ?? 0) === 0 || (next !== undefined && next.offset <= this.#probedTo);
-    return isProbed ? next : undefined;
+    return this.#strands.length === 1 ? this.#records.behind(record, 1)[0] : undefined;
   }
 
   endTogether(records: readonly ConsumedRecord[], settlements: readonly Settled[]): void {

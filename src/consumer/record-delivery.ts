@@ -1,11 +1,8 @@
-import { setTimeout as sleep } from 'node:timers/promises';
-import { backoffMs, type Backoff } from '../shared/backoff.js';
 import { DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
 import { IdempotencyError, type ErrorCode } from '../shared/errors.js';
 import type { EmitEvent } from '../shared/events.js';
 import { HISTORY_ENTRIES, noteOf } from '../shared/failed-attempt.js';
-import type { FailedAttempt, ParkReason, PartitionParking } from '../shared/parking.js';
-import { errorChain } from '../shared/sql-state.js';
+import type { PartitionParking } from '../shared/parking.js';
 import type { TopicPartition } from '../kafka/positions.js';
 import type { ConsumedRecord } from './consumed-record.js';
 import type { DeliveryAttempts } from './delivery-attempts.js';
@@ -14,13 +11,9 @@ import { failureOf, type Failure } from './failure-policy.js';
 import type { HandlerTable, RegisteredHandler } from './handler-table.js';
 import { nextStep, type NextStep } from './next-step.js';
 import type { Outage } from './outage.js';
+import { pauseOf, RecordParking, type Tried, type Work } from './record-parking.js';
 import { requestOf } from './replies.js';
 import type { Slots } from './slots.js';
-
-/** Between tries to park, or to look at what is parked: for as long as it takes, since the record is not final before. */
-const PARKING_RETRY: Backoff = { delayMs: 200, factor: 2, maxDelayMs: 10_000, jitter: 'none' };
-/** Where it is the database that is away: it shall not be waited for longer than for the probe of an outage. */
-const DATABASE_RETRY_MS = 1000;
 
 /** Why a record still stands in front of its partition. */
 export interface Retrying {
@@ -73,21 +66,6 @@ export interface Settled {
   readonly durable: boolean;
 }
 
-const PARKED: Settled = { duplicate: false, durable: true };
-
-interface Work {
-  readonly handler: RegisteredHandler;
-  readonly record: ConsumedRecord;
-  readonly lane: LaneWork;
-}
-
-/** What has been tried of one record by one handler. */
-interface Tried {
-  failed: number;
-  reruns: number;
-  readonly failures: FailedAttempt[];
-}
-
 /**
  * Brings one record to all handlers of its topic, each until it is settled:
  * - every attempt of every handler gets a fresh copy of the raw bytes;
@@ -97,9 +75,11 @@ interface Tried {
  */
 export class RecordDelivery {
   readonly #log: DeliveryLog;
+  readonly #parking: RecordParking;
 
   constructor(private readonly parts: RecordDeliveryParts) {
     this.#log = new DeliveryLog(parts.emit);
+    this.#parking = new RecordParking(parts, this.#log);
   }
 
   /** Resolves when the record is final, or with undefined if the lane was interrupted before. Never rejects. */
@@ -130,7 +110,8 @@ export class RecordDelivery {
     let [duplicate, durable] = [true, true];
     for (const handler of handlers) {
       const work = { handler, record, lane };
-      const settled = await (lane.parking.hasParked ? this.#throughGate(work) : this.#untilSettled(work));
+      const gated = lane.parking.hasParked ? await this.#parking.gate(work) : 'run';
+      const settled = gated === 'run' ? await this.#untilSettled(work) : gated;
       if (settled === undefined) return undefined;
       lane.retrying = undefined;
       duplicate &&= settled.duplicate;
@@ -156,33 +137,6 @@ export class RecordDelivery {
     return events.length > 0 && requestOf(record.message) === undefined ? events : all;
   }
 
-  /** What was parked before may stand in the way of this record: an earlier event of its key, or the record itself. */
-  async #throughGate(work: Work): Promise<Settled | undefined> {
-    const { handler, record, lane } = work;
-    const { consumer, settings } = handler.profile;
-    const eventId = handler.profile.eventIdOf(record.view(settings.decode, this.parts.jsonDepth));
-    const request = { record: record.stored, consumer, eventId, holdKey: settings.holdKey };
-    let asked = lane.parking.gate(request);
-    if (asked === undefined) return this.#untilSettled(work);
-    const verdict = await this.#persist(work, async () => {
-      const answer = asked ?? lane.parking.gate(request);
-      asked = undefined;
-      return (await answer) ?? 'run';
-    });
-    switch (verdict) {
-      case 'run':
-        return this.#untilSettled(work);
-      case 'held':
-        this.#log.parked(consumer, record, { state: 'held', reason: 'behind', attempt: 0, eventId });
-        return PARKED;
-      case 'parked':
-        this.#log.parkedBefore(consumer, record);
-        return PARKED;
-      case undefined:
-        return undefined;
-    }
-  }
-
   async #untilSettled(work: Work): Promise<Settled | undefined> {
     const { handler, record, lane } = work;
     const tried: Tried = { failed: 0, reruns: 0, failures: [] };
@@ -200,9 +154,9 @@ export class RecordDelivery {
         case 'settle':
           return settledBy(delivery, step);
         case 'park':
-          return this.#park(work, delivery, { reason: step.reason, error: errorOf(report), tried });
+          return this.#parking.park(work, delivery, { reason: step.reason, error: errorOf(report), tried });
         case 'again':
-          await pause(step.delayMs, lane);
+          await pauseOf(lane, step.delayMs);
       }
     }
   }
@@ -275,54 +229,6 @@ export class RecordDelivery {
     return step;
   }
 
-  async #park(
-    work: Work,
-    delivery: DeliveryInProgress,
-    { reason, error, tried }: { reason: ParkReason; error: unknown; tried: Tried },
-  ): Promise<Settled | undefined> {
-    const { handler, record, lane } = work;
-    const { consumer, settings } = handler.profile;
-    const { failed: attempts, failures } = tried;
-    const { eventId } = delivery;
-    const { holdKey, redelivery } = settings;
-    const request = {
-      record: record.stored,
-      consumer,
-      eventId,
-      reason,
-      error,
-      failures,
-      attempts,
-      holdKey,
-      redelivery,
-    };
-    const state = await this.#persist(work, () => lane.parking.park(request));
-    if (state === undefined) return undefined;
-    this.#log.parked(consumer, record, { state, reason, error, attempt: delivery.attempt, eventId });
-    return PARKED;
-  }
-
-  /** As long as it takes; undefined once the lane is interrupted, for then the record is another's. */
-  async #persist<T>(work: Work, action: () => Promise<T>): Promise<T | undefined> {
-    const { lane, record, handler } = work;
-    for (let tries = 1; !lane.interrupted.aborted; tries += 1) {
-      try {
-        const done = await action();
-        this.parts.outage.passed();
-        return done;
-      } catch (error) {
-        const code = IdempotencyError.is(error) ? error.code : 'PARK_FAILED';
-        const isDatabase = isDatabaseAway(error);
-        if (isDatabase && !lane.interrupted.aborted) this.parts.outage.suffered(textOf(error));
-        const delayMs = isDatabase ? DATABASE_RETRY_MS : backoffMs(PARKING_RETRY, tries);
-        const detail = this.#log.notParked(handler.profile.consumer, record, { code, error, delayMs });
-        lane.retrying = { since: lane.retrying?.since ?? new Date(), code, detail };
-        await pause(delayMs, lane);
-      }
-    }
-    return undefined;
-  }
-
   /** Only what the database has answered tells that it is there: not a handler without a transaction, a decoding error or a timeout. */
   #tellOutage(delivery: DeliveryInProgress, report: DeliveryReport, failure: Failure | undefined): void {
     if (failure?.kind === 'infrastructure') {
@@ -336,13 +242,4 @@ export class RecordDelivery {
 /** Nobody knows how the transaction was committed that made a record a duplicate. */
 export function settledBy({ durability }: DeliveryInProgress, { duplicate }: { readonly duplicate: boolean }): Settled {
   return { duplicate, durable: !duplicate && durability === 'commit' };
-}
-
-/** Interrupted, it ends at once: the caller looks. */
-async function pause(ms: number, { interrupted }: LaneWork): Promise<void> {
-  await sleep(ms, undefined, { signal: interrupted }).catch(() => undefined); // the abort is all it can be
-}
-
-function isDatabaseAway(error: unknown): boolean {
-  return errorChain(error).some((link) => IdempotencyError.is(link, 'DATABASE_UNAVAILABLE'));
 }

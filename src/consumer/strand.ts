@@ -22,7 +22,7 @@ export interface StrandLane extends TopicPartition {
   begin(strand: Strand): ConsumedRecord | undefined;
   /** Records in front, the one begun first, at most so many; only that one while a process may have died of what comes first. */
   together(first: ConsumedRecord, most: number): readonly ConsumedRecord[];
-  /** What begins as soon as this record, which has begun, is done; undefined: something else may come in between. */
+  /** What most likely begins as soon as this record, which has begun, is done. */
   follower(record: ConsumedRecord): ConsumedRecord | undefined;
   /** More records may come, and may go together with those that wait. */
   readonly mayGrow: boolean;

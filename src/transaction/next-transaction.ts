@@ -20,7 +20,7 @@ export class NextTransaction {
 
   /** Resolves when nothing is left of it. */
   async discard(): Promise<void> {
-    const transaction = await this.take()?.catch(() => undefined);
+    const transaction = await this.take()?.catch(() => undefined); // one that could not be opened has left nothing
     await transaction?.rollback();
   }
 }
