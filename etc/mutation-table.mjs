@@ -117,11 +117,31 @@ export const MUTATIONS = [
   {
     name: 'key hold',
     file: 'src/consumer/record-delivery.ts',
-    find: `await (lane.parking.hasParked ? this.#throughGate(work) : this.#untilSettled(work))`,
-    replace: `await (lane.parking.hasParked && this.parts.jsonDepth < 0 ? this.#throughGate(work) : this.#untilSettled(work))`,
+    find: `const gated = lane.parking.hasParked ?`,
+    replace: `const gated = lane.parking.hasParked && this.parts.jsonDepth < 0 ?`,
     without: 'later events of a parked key wait behind it, and what is parked is not run again',
     project: 'services',
     tests: ['build/test/e2e/redelivery.spec.js'],
+  },
+  {
+    name: 'begun ahead',
+    file: 'src/consumer/strand.ts',
+    find: `if (this.ahead !== undefined && this.ahead.record !== record) {`,
+    replace: `if (this.ahead !== undefined && this.lane.isDead) {`,
+    without: 'a transaction begun for a record that does not follow after all is rolled back at once',
+    project: 'services',
+    tests: ['build/test/e2e/begun-ahead.spec.js'],
+  },
+  {
+    name: 'one holder',
+    file: 'src/transaction/own-runner.ts',
+    find: `    this.#end();
+    if (!this.#isFollowed) this.lease.return();`,
+    replace: `    this.#end();
+    this.lease.return();`,
+    without: 'a connection that the next transaction has is not given to anybody else',
+    project: 'services',
+    tests: ['build/test/integration/transaction/next-transaction.spec.js'],
   },
   {
     name: 'outage',

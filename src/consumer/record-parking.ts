@@ -51,16 +51,14 @@ export class RecordParking {
       return (await answer) ?? 'run';
     });
     switch (verdict) {
-      case 'run':
-        return 'run';
       case 'held':
         this.log.parked(consumer, record, { state: 'held', reason: 'behind', attempt: 0, eventId });
         return PARKED;
       case 'parked':
         this.log.parkedBefore(consumer, record);
         return PARKED;
-      case undefined:
-        return undefined;
+      default:
+        return verdict;
     }
   }
 
