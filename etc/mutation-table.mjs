@@ -154,7 +154,7 @@ export const MUTATIONS = [
   },
   {
     name: 'parked before the offset',
-    file: 'src/consumer/record-delivery.ts',
+    file: 'src/consumer/record-parking.ts',
     find: `const state = await this.#persist(work, () => lane.parking.park(request));`,
     replace: `const state: "dead" | undefined = 'dead';
     void lane.parking.park(request).catch(() => undefined);`,
