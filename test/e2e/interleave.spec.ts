@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Controller, Inject, type Type } from '@nestjs/common';
 import { Payload } from '@nestjs/microservices';
 import { InjectRepository } from '@nestjs/typeorm';
-import { DataSource, EntitySchema, type Repository } from 'typeorm';
+import { EntitySchema, type Repository } from 'typeorm';
 import { expect, onTestFinished, test } from 'vitest';
 import { currentDelivery, Idempotent, IdempotencyError, Signal, TransactionScope } from 'nestjs-kafka-idempotency';
 import { until } from 'nestjs-kafka-idempotency/testing';
@@ -333,39 +333,6 @@ test('nested transactions of handlers at work at once: one that is rolled back t
       .sort(),
   );
   expect(calls).toBe(20);
-});
-
-test('F42 an id that comes twice in a group runs once, for each of two consumers', async () => {
-  const world = await testWorld();
-  const topic = await world.topic();
-
-  @Controller()
-  class Handlers {
-    constructor(@Inject(DataSource) readonly dataSource: DataSource) {}
-    @OnTopic(topic)
-    @Idempotent({ consumer: 'one' })
-    async one(@Payload() { id }: TestEvent) {
-      await writeEffect(this, id, 'one');
-    }
-    @OnTopic(topic)
-    @Idempotent({ consumer: 'two' })
-    async two(@Payload() { id }: TestEvent) {
-      await writeEffect(this, id, 'two');
-    }
-  }
-  await world.send(topic, ...['a', 'b', 'a', 'c', 'b', 'a'].map((id, at) => ({ id, key: `k${at}` })));
-  const service = await testService(world, { options: interleaved(4, 10), controllers: [Handlers] });
-  await world.untilCommitted(topic, 6);
-  for (const consumer of ['one', 'two']) expect((await world.effects(consumer)).sort()).toEqual(['a', 'b', 'c']);
-  expect(await transactions(world)).toBe(1);
-  expect(service.named('duplicate').map(({ offset, consumer }) => `${offset} ${consumer}`)).toEqual([
-    '2 one',
-    '2 two',
-    '4 one',
-    '4 two',
-    '5 one',
-    '5 two',
-  ]);
 });
 
 test('while another session holds one of the claims the records go one by one, and none fails', async () => {

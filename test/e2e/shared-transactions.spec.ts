@@ -147,7 +147,10 @@ test('deferrable constraints of schemas that neither the search_path nor an enti
   expect(await transactions(world)).toBe(1);
 });
 
-test('F42 an id that comes twice in a group runs once, for each of two consumers', async () => {
+test.each([
+  ['one after another', { messagesPerTransaction: 10 }],
+  ['interleaved', { messagesPerTransaction: 10, concurrency: { keys: 4, interleave: true } }],
+])('F42 an id that comes twice in a group runs once, for each of two consumers: %s', async (_name, options) => {
   const world = await testWorld();
   const topic = await world.topic();
 
@@ -165,11 +168,10 @@ test('F42 an id that comes twice in a group runs once, for each of two consumers
       await writeEffect(this, id, 'two');
     }
   }
-  await world.send(topic, ...['a', 'b', 'a', 'c', 'b', 'a'].map((id) => ({ id })));
-  const service = await testService(world, { options: { messagesPerTransaction: 10 }, controllers: [Handlers] });
+  await world.send(topic, ...['a', 'b', 'a', 'c', 'b', 'a'].map((id, at) => ({ id, key: `k${at}` })));
+  const service = await testService(world, { options, controllers: [Handlers] });
   await world.untilCommitted(topic, 6);
-  expect(await world.effects('one')).toEqual(['a', 'b', 'c']);
-  expect(await world.effects('two')).toEqual(['a', 'b', 'c']);
+  for (const consumer of ['one', 'two']) expect((await world.effects(consumer)).sort()).toEqual(['a', 'b', 'c']);
   expect(await transactions(world)).toBe(1);
   expect(service.named('duplicate').map(({ offset, consumer }) => `${offset} ${consumer}`)).toEqual([
     '2 one',

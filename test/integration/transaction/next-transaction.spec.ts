@@ -20,6 +20,14 @@ describe.each(versions)('a transaction begun behind the COMMIT of another, %s', 
   const backend = (transaction: OpenTransaction) =>
     transaction.within(() => world.dataSource.query<{ pid: number }[]>('SELECT pg_backend_pid() AS pid'));
   const deferred = `ALTER TABLE effect ADD CONSTRAINT once UNIQUE (name) DEFERRABLE INITIALLY DEFERRED`;
+  const slowCommits = async (seconds: number): Promise<void> => {
+    await world.other.query(
+      `CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(${seconds}); RETURN NULL; END $$`,
+    );
+    await world.other.query(
+      `CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON effect DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait()`,
+    );
+  };
   const sessions = async (state: string) =>
     (
       await world.other.query<unknown[]>(
@@ -53,6 +61,24 @@ describe.each(versions)('a transaction begun behind the COMMIT of another, %s', 
       ['e1', 'e2'],
     ]);
     await expectNothingOpen();
+  });
+
+  it('its BEGIN and claim are sent before the COMMIT is answered', async () => {
+    await slowCommits(0.5); // for the COMMIT to be seen at work
+    const first = await world.open('e1');
+    await insert(first, 'a');
+    const { connection } = (await first.manager.queryRunner!.connect()) as {
+      connection: { stream: { bytesWritten: number } };
+    };
+    const next = nextOf('e2');
+    const committing = first.commit(next);
+    await until(async () => (await sessions('active')) === 1, { what: 'the COMMIT to run' });
+    const sent = connection.stream.bytesWritten;
+    await committing;
+    const second = (await next.take())!;
+    expect(second.claimed).toHaveLength(1);
+    expect(connection.stream.bytesWritten).toBe(sent);
+    await second.rollback();
   });
 
   it('what is late of the first is refused, and not written by the second', async () => {
@@ -129,13 +155,7 @@ describe.each(versions)('a transaction begun behind the COMMIT of another, %s', 
   });
 
   it('F23 the connection is cut while COMMIT is on its way: it is unknown, and nothing is left of the next', async () => {
-    await world.other.query(deferred);
-    await world.other.query(
-      `CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(20); RETURN NULL; END $$`,
-    );
-    await world.other.query(
-      `CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON effect DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait()`,
-    );
+    await slowCommits(20);
     const first = await world.open('e1');
     await insert(first, 'a');
     const next = nextOf('e2');
