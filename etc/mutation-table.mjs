@@ -189,4 +189,13 @@ export const MUTATIONS = [
     project: 'services',
     tests: ['build/test/e2e/batch.spec.js'],
   },
+  {
+    name: 'aborted records',
+    without: 'hiding the records of aborted transactions before kafkajs does it by halves',
+    file: 'src/kafka/kafka-client.ts',
+    find: '    lookAtFetched(kafka, (_, fetched) => hideAborted(fetched));\n',
+    replace: '',
+    project: 'services',
+    tests: ['build/test/e2e/aborted-records.spec.js'],
+  },
 ];

@@ -1,5 +1,7 @@
 import { Logger } from '@nestjs/common';
 import { Kafka, logLevel, type KafkaConfig, type logCreator } from 'kafkajs';
+import { hideAborted } from './aborted-records.js';
+import { lookAtFetched } from './fetched-partitions.js';
 import { SilentBrokers } from './silent-brokers.js';
 
 /**
@@ -11,13 +13,16 @@ export type NewKafka = () => Kafka;
 export function kafkaClients(config: KafkaConfig): NewKafka {
   const { brokers, logCreator = nestLogCreator } = config;
   const silent = new SilentBrokers(config);
-  return () =>
-    new Kafka({
+  return () => {
+    const kafka = new Kafka({
       ...config,
       brokers: Array.isArray(brokers) ? silent.inOrder(rotated(brokers)) : brokers,
       logCreator,
       socketFactory: silent.socketFactory,
     });
+    lookAtFetched(kafka, (_, fetched) => hideAborted(fetched));
+    return kafka;
+  };
 }
 
 function rotated(brokers: readonly string[]): string[] {
