@@ -114,6 +114,14 @@ export interface IdempotentBatchOptions extends IdempotentOptions {
   maxWait?: Duration;
 }
 
+/** Options of `@KafkaExactlyOnce()`. Attempts, timeout, parking and decoding are those of the module. */
+export interface KafkaExactlyOnceOptions {
+  /** The stable name under which failures are parked, at most 255 bytes, unique in the application. Default `Class.method`. */
+  consumer?: string;
+  /** The most records in one Kafka transaction, from 1 to 10000. Many: what fails is repeated with more good work; few: each transaction costs some round trips. Default 500. */
+  maxSize?: number;
+}
+
 /** Options of `IdempotencyModule.forRoot`. Never changed or completed in place: objects may be frozen, and kafkajs's own may be cyclic. */
 export interface IdempotencyOptions extends HandlerOptions {
   kafka: {

@@ -5,6 +5,7 @@ export type {
   IdempotencyOptions,
   IdempotentBatchOptions,
   IdempotentOptions,
+  KafkaExactlyOnceOptions,
 } from './idempotency.options.js';
 export type { Codec, CodecName } from './shared/codec.js';
 export type { Duration } from './shared/duration.js';
@@ -14,6 +15,7 @@ export { IdempotentKafkaServer } from './consumer/idempotent-kafka.server.js';
 export { decodeJson } from './consumer/decode.js';
 export { Idempotent } from './handler/idempotent.decorator.js';
 export { IdempotentBatch } from './handler/idempotent-batch.decorator.js';
+export { KafkaExactlyOnce } from './handler/kafka-exactly-once.decorator.js';
 export { BatchContext } from './consumer/batch-context.js';
 export { Signal } from './handler/signal.decorator.js';
 export { currentDelivery, type Delivery, type Outcome } from './shared/delivery.js';

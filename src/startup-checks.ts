@@ -65,8 +65,8 @@ export class StartupChecks {
 
   /** `handlerCount`: how many handlers Nest registered on our transport. Only a log line: a hybrid application may connect it later. */
   transport(handlerCount: number): void {
-    if (this.handlers.idempotent.length === 0 || handlerCount > 0) return;
-    const names = this.handlers.idempotent.map(({ consumer }) => consumer).join(', ');
+    if (this.handlers.decorated.length === 0 || handlerCount > 0) return;
+    const names = this.handlers.decorated.join(', ');
     this.#logger.error(
       `No IdempotentKafkaServer is connected, so ${names} would run on a transport that commits offsets on its own, or not at all. ` +
         'Connect it: app.connectMicroservice({ strategy: app.get(IdempotentKafkaServer) }, { inheritAppConfig: true }) (TRANSPORT_MISSING)',

@@ -4,6 +4,7 @@ import type { ClusterReader, Positions } from '../kafka/cluster-reader.js';
 import { partitionKey, type TopicPartition } from '../kafka/positions.js';
 import type { Parking, PartitionParking } from '../shared/parking.js';
 import { anchorOf, startOf, type LanePosition, type Opening } from './anchor.js';
+import type { AssignedTransactions } from './assigned-transactions.js';
 import { forgottenOffsets, standsIn, type HandledBefore } from './missing-offsets.js';
 
 const RETRY_MS = 250;
@@ -12,6 +13,7 @@ export interface AnchorReaderParts {
   readonly reader: ClusterReader;
   readonly groupId: string;
   readonly parking: Parking;
+  readonly transactions: AssignedTransactions;
   readonly handledBefore: HandledBefore;
   readonly fromBeginning: boolean;
   readonly offsetOutOfRange: 'earliest' | 'fail';
@@ -42,8 +44,12 @@ export class AnchorReader {
     return this.#trouble;
   }
 
+  /** Where the group stands. Kafka transactions that an earlier owner has open are ended before. */
   positions(partitions: readonly TopicPartition[], isWanted: () => boolean): Promise<Positions | undefined> {
-    return this.#asLongAsItTakes(isWanted, () => this.parts.reader.positions(this.parts.groupId, partitions));
+    return this.#asLongAsItTakes(isWanted, async () => {
+      await this.parts.transactions.fence(partitions);
+      return this.parts.reader.positions(this.parts.groupId, partitions);
+    });
   }
 
   /** Those that begin anew. `mayKeep`: lanes from before the join may go on if the group stands where they do. */

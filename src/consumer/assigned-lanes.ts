@@ -5,12 +5,14 @@ import type { EmitEvent } from '../shared/events.js';
 import type { PartitionParking } from '../shared/parking.js';
 import { startOf } from './anchor.js';
 import type { PlacedOpening } from './anchor-reader.js';
+import type { AssignedTransactions } from './assigned-transactions.js';
 import { Lane, type LaneParts } from './lane.js';
 import { OffsetLedger } from './offset-ledger.js';
 
 export interface AssignedLanesParts extends Pick<LaneParts, 'delivery' | 'groups' | 'probe' | 'keys'> {
   readonly groupId: string;
   readonly emit: EmitEvent;
+  readonly transactions: AssignedTransactions;
   /** Lanes of earlier assignments that may still be working, by partition. */
   readonly endings: Map<string, Promise<void>>;
 }
@@ -44,6 +46,7 @@ export class AssignedLanes {
     const key = partitionKey(place);
     const lane = new Lane({
       place,
+      transactions: this.parts.transactions.of(place),
       ledger: new OffsetLedger(startOf(anchor), committed),
       host: this.host,
       delivery,

@@ -137,7 +137,7 @@ export class DeliveryAttempts {
   #reportOf(handler: RegisteredHandler, delivery: DeliveryInProgress): DeliveryReport {
     if (delivery.reported !== undefined) return delivery.reported;
     if (delivery.killed !== undefined) return failed(delivery.killed, delivery);
-    if (!handler.profile.idempotent) {
+    if (handler.profile.transaction === 'none') {
       this.parts.emit({ name: 'processed', ...placeOf(delivery) });
       return { outcome: 'processed' };
     }
@@ -166,7 +166,7 @@ export class DeliveryAttempts {
     const { payload, context } = this.#arguments(handler, record, delivery);
     return this.parts.nest.withHooks(context, () => {
       const call = () => Promise.resolve(handler.callback(payload, context)).then(valueOf);
-      return handler.profile.idempotent ? call() : unguarded(delivery, call);
+      return handler.profile.transaction !== 'none' ? call() : unguarded(delivery, call);
     });
   }
 

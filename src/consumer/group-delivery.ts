@@ -1,14 +1,16 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Logger } from '@nestjs/common';
 import { BatchDelivery } from '../shared/batch-delivery.js';
-import { DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
+import type { DeliveryInProgress, DeliveryReport } from '../shared/delivery.js';
 import type { IdempotencyError } from '../shared/errors.js';
 import { noteOf } from '../shared/failed-attempt.js';
 import type { SharedTransaction, SharedTransactions } from '../shared/shared-transaction.js';
 import { blamedPlace } from './batch-failure.js';
 import type { ConsumedRecord } from './consumed-record.js';
+import { ExactlyOnceGroup } from './exactly-once-group.js';
 import type { RegisteredHandler } from './handler-table.js';
 import { firstToBlame, runInterleaved, type FailedRecord } from './interleaved-run.js';
+import { newDelivery } from './new-delivery.js';
 import {
   settledBy,
   type LaneWork,
@@ -130,8 +132,10 @@ export class GroupDelivery {
     const { lane } = group;
     const { count } = this.parts.restarts;
     const deliveries = group.records.map((record) => this.#deliveriesOf(record, group));
-    const interleaved = this.parts.keys > 1;
-    const shared = this.parts.shared.over(deliveries, { interleaved });
+    const { kafka } = lane;
+    const interleaved = this.parts.keys > 1 && kafka === undefined;
+    const shared =
+      kafka === undefined ? this.parts.shared.over(deliveries, { interleaved }) : new ExactlyOnceGroup(deliveries, kafka);
     for (const ofRecord of deliveries) for (const delivery of ofRecord) delivery.shared = shared;
     const attempt = { ...group, deliveries, shared };
     const stopped = interleaved
@@ -143,7 +147,7 @@ export class GroupDelivery {
     }
     const ended = await shared.commit();
     if (ended.kind === 'committed') {
-      this.parts.outage.passed();
+      if (kafka === undefined) this.parts.outage.passed();
       if (deliveries.some((ofRecord) => ofRecord.some(({ reported }) => reported?.outcome === 'processed')))
         lane.parking.survived();
       const settlements = deliveries.slice(0, shared.size).map(settlementOf);
@@ -249,9 +253,8 @@ export class GroupDelivery {
   }
 
   #deliveriesOf(record: ConsumedRecord, { handlers, lane }: Group): DeliveryInProgress[] {
-    return handlers.map(({ profile }) => {
-      const view = record.view(profile.settings.decode, this.parts.jsonDepth);
-      const delivery = new DeliveryInProgress(view, profile.consumer, 1);
+    return handlers.map((handler) => {
+      const delivery = newDelivery(handler, record, { attempt: 1, jsonDepth: this.parts.jsonDepth });
       delivery.beforeRun = () => lane.mark(record.offset);
       return delivery;
     });
@@ -278,7 +281,9 @@ export class GroupDelivery {
 
 function canShare(handlers: readonly RegisteredHandler[]): boolean {
   const levels = new Set(handlers.map(({ profile }) => profile.settings.isolation));
-  return levels.size === 1 && handlers.every(({ profile, isEventHandler }) => isEventHandler && profile.idempotent);
+  const [first] = handlers;
+  if (handlers.length === 1 && first!.profile.transaction === 'kafka') return true;
+  return levels.size === 1 && handlers.every(({ profile, isEventHandler }) => isEventHandler && profile.transaction === 'database');
 }
 
 function isConcerned(record: ConsumedRecord, handlers: readonly RegisteredHandler[], lane: LaneWork): boolean {

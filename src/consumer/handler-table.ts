@@ -1,4 +1,5 @@
 import type { MessageHandler } from '@nestjs/microservices';
+import { IdempotencyError } from '../shared/errors.js';
 import type { HandlerProfile } from '../shared/handler-profile.js';
 
 /** A handler method of the application as Nest registered it, and what the handler room says of it. */
@@ -32,6 +33,27 @@ export class HandlerTable {
 
   matches(topic: string): boolean {
     return this.handlersOf(topic).length > 0;
+  }
+
+  /** What is made of the topic's records is sent in Kafka transactions. */
+  isExactlyOnce(topic: string): boolean {
+    return this.handlersOf(topic).some(({ profile }) => profile.transaction === 'kafka');
+  }
+
+  /** Throws OPTIONS_INVALID if such a handler shares its topic: the transaction of each would need the one offset there is. What regular expressions match is looked at when it comes. */
+  checkExactlyOnce(): void {
+    for (const topic of this.exactTopics) {
+      const error = this.mixed(topic);
+      if (error !== undefined) throw error;
+    }
+  }
+
+  mixed(topic: string): IdempotencyError | undefined {
+    const handlers = this.handlersOf(topic);
+    if (handlers.length < 2 || !this.isExactlyOnce(topic)) return undefined;
+    const names = handlers.map(({ profile }) => profile.consumer).join(', ');
+    const message = `Topic ${topic} has several handlers (${names}), and one of them is @KafkaExactlyOnce(): its Kafka transaction holds the offset of the record, which is then done for all. Give it a group, and so an application, of its own`;
+    return new IdempotencyError('OPTIONS_INVALID', message);
   }
 
   handlersOf(topic: string): readonly RegisteredHandler[] {

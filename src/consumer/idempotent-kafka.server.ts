@@ -233,11 +233,13 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
     )
       return;
     const handlers = new HandlerTable(this.#registrations.map((registration) => this.#registered(registration)));
+    handlers.checkExactlyOnce();
     const { kafka, buffer, commitIntervalMs, limits, shutdownDeadlineMs } = this.options;
     const { newKafka } = this;
     const reader = new ClusterReader(newKafka);
+    const producer = new CheckedProducer(newKafka, kafka.producer);
     this.#replies = new Replies(
-      new CheckedProducer(newKafka, kafka.producer),
+      producer,
       handlerProducer(newKafka(), kafka.producer),
     );
     const attempts = new DeliveryAttempts({
@@ -264,7 +266,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
     };
     this.#attempts = attempts;
     this.#outage = outage;
-    this.#redeliveries = new Redeliveries({ ...deliveryParts, isPaused: (topic) => this.#paused.has(topic) });
+    this.#redeliveries = new Redeliveries({ ...deliveryParts, producer, isPaused: (topic) => this.#paused.has(topic) });
     const delivery = new RecordDelivery(deliveryParts);
     const { keys } = this.options.concurrency;
     const groups = new GroupDelivery({ ...deliveryParts, shared: this.shared, delivery, keys });
@@ -291,6 +293,8 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
       handledBefore: this.#begin.handledBefore,
       emit: this.emit,
       isPaused: (topic: string) => this.#paused.has(topic),
+      producer: kafka.producer,
+      isExactlyOnce: (topic: string) => handlers.isExactlyOnce(topic),
       endings: new Map<string, Promise<void>>(),
     };
     this.#consuming = new Consuming(parts, new Subscription(handlers, reader), shutdownDeadlineMs);

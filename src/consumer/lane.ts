@@ -6,13 +6,16 @@ import { ConsumedRecord, keyOf } from './consumed-record.js';
 import type { DuplicateProbe } from './duplicate-probe.js';
 import type { GroupDelivery } from './group-delivery.js';
 import { KeyQueues } from './key-queues.js';
+import type { LaneTransactions } from './lane-transactions.js';
 import type { OffsetLedger } from './offset-ledger.js';
 import { ProbePlan } from './probe-plan.js';
-import type { RecordDelivery, Retrying, Settled } from './record-delivery.js';
+import type { KafkaEnd, RecordDelivery, Retrying, Settled } from './record-delivery.js';
 import { Strand, type StrandLane } from './strand.js';
 
 /** What a lane asks of its group membership. */
 export interface LaneHost {
+  /** Somebody else has moved the group's offset of this partition. */
+  outrun(lane: Lane): void;
   /** False while nothing may begin: heartbeats are missing, the topic is paused by the user, the consumer drains. */
   mayStart(lane: Lane, strand: Strand): boolean;
   /** One record of it or more are final. */
@@ -31,6 +34,8 @@ export interface LaneParts {
   readonly probe: DuplicateProbe;
   /** How many records may be at work at once, each of another key. 1: one after another, whatever their keys are. */
   readonly keys: number;
+  /** Undefined: what is made of its records is in no Kafka transaction. */
+  readonly transactions: LaneTransactions | undefined;
   /** Of the lane that had this partition earlier in this process. */
   readonly predecessor: Promise<void>;
 }
@@ -47,6 +52,7 @@ export class Lane implements StrandLane {
   readonly partition: number;
   readonly ledger: OffsetLedger;
   readonly parking: PartitionParking;
+  readonly kafka: KafkaEnd | undefined;
   /** Resolves when the lane is dead and its deliveries have ended, or were left behind at their timeouts. */
   readonly ended: Promise<void>;
   /** Fetching is paused because the lane is full. */
@@ -57,6 +63,7 @@ export class Lane implements StrandLane {
   since = new Date();
 
   readonly #host: LaneHost;
+  readonly #transactions: LaneTransactions | undefined;
   readonly #strands: readonly Strand[];
   readonly #records: KeyQueues<ConsumedRecord>;
   #queuedBytes = 0;
@@ -80,12 +87,15 @@ export class Lane implements StrandLane {
     this.ledger = parts.ledger;
     this.parking = parts.parking;
     this.#host = parts.host;
+    const { transactions } = parts;
+    this.#transactions = transactions;
+    this.kafka = transactions && { commit: (deliveries, offset) => transactions.commit(deliveries, offset, this) };
     this.#probe = parts.probe;
     this.#probing = parts.probe.isFor(this.topic) ? new ProbePlan() : undefined;
     const size = parts.groups.sizeOf(this.topic);
     const atOnce = Math.max(keys, size);
     // Keys that share a transaction are at work at once inside of it, and it is made of consecutive records.
-    const strands = size > 1 ? 1 : keys;
+    const strands = size > 1 || transactions !== undefined ? 1 : keys;
     this.#alone = atOnce > 1 && parts.parking.isSuspect ? atOnce : 0;
     this.#records = new KeyQueues(strands > 1 ? keyOf : () => undefined);
     this.#strands = Array.from({ length: strands }, () => new Strand(this, parts.delivery, parts.groups));
@@ -270,6 +280,15 @@ export class Lane implements StrandLane {
     this.lastActiveAt = performance.now();
     this.#host.settled(this);
     if (this.isIdle) this.#host.ranDry();
+  }
+
+  /** Writes the group's offset, if that is this lane's to write. */
+  async flush(): Promise<void> {
+    await this.#transactions?.flush(this);
+  }
+
+  outrun(): void {
+    this.#host.outrun(this);
   }
 
   /** Resolves when no delivery of this lane is running. */

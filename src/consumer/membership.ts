@@ -1,8 +1,9 @@
 import { Logger } from '@nestjs/common';
-import type { ConsumerConfig, Kafka } from 'kafkajs';
+import type { ConsumerConfig } from 'kafkajs';
 import { IdempotencyError } from '../shared/errors.js';
 import type { EmitEvent } from '../shared/events.js';
 import type { Parking } from '../shared/parking.js';
+import type { ProducerSettings } from '../kafka/checked-producer.js';
 import type { DecodingSettings } from '../kafka/codecs.js';
 import type { ClusterReader } from '../kafka/cluster-reader.js';
 import {
@@ -12,11 +13,13 @@ import {
   type GroupListener,
   type UndecodableBatch,
 } from '../kafka/group-client.js';
+import type { NewKafka } from '../kafka/kafka-client.js';
 import { partitionKey, type TopicPartition } from '../kafka/positions.js';
 import { within } from '../shared/within.js';
 import { inRange, startOf } from './anchor.js';
 import { AnchorReader } from './anchor-reader.js';
 import { AssignedLanes } from './assigned-lanes.js';
+import { AssignedTransactions } from './assigned-transactions.js';
 import type { DuplicateProbe } from './duplicate-probe.js';
 import { FetchFlow } from './fetch-flow.js';
 import type { HandledBefore } from './missing-offsets.js';
@@ -35,7 +38,7 @@ const KILLED_MS = 1100;
 const LEAVE_MS = 500;
 
 export interface MembershipParts {
-  readonly newKafka: () => Kafka;
+  readonly newKafka: NewKafka;
   readonly config: ConsumerConfig & { readonly sessionTimeout: number; readonly rebalanceTimeout: number };
   readonly groupId: string;
   readonly fromBeginning: boolean;
@@ -58,6 +61,9 @@ export interface MembershipParts {
   readonly handledBefore: HandledBefore;
   readonly emit: EmitEvent;
   readonly isPaused: (topic: string) => boolean;
+  /** Of transactional producers. */
+  readonly producer: ProducerSettings;
+  readonly isExactlyOnce: (topic: string) => boolean;
   /** Lanes of earlier assignments that may still be working, by partition. */
   readonly endings: Map<string, Promise<void>>;
 }
@@ -78,6 +84,7 @@ export class Membership implements GroupListener, LaneHost {
   readonly #flow: FetchFlow;
   readonly #gaps: GapNotice;
   readonly #assignedLanes: AssignedLanes;
+  readonly #transactions: AssignedTransactions;
   readonly #timer: NodeJS.Timeout;
   #tellCrash: (error: Error) => void = () => {};
   #epoch = 0;
@@ -97,8 +104,11 @@ export class Membership implements GroupListener, LaneHost {
   ) {
     this.crash = new Promise((resolve) => (this.#tellCrash = resolve));
     this.#client = new GroupClient(parts.newKafka(), parts.config, this, parts);
-    this.#assignedLanes = new AssignedLanes(parts, this);
-    this.#committer = new OffsetCommitter(this.#client, () => this.lanes, parts.barrier, parts.emit);
+    this.#transactions = new AssignedTransactions(parts);
+    const transactions = this.#transactions;
+    this.#assignedLanes = new AssignedLanes({ ...parts, transactions }, this);
+    const lanes = () => this.lanes.filter(({ kafka }) => kafka === undefined);
+    this.#committer = new OffsetCommitter(this.#client, lanes, parts.barrier, parts.emit);
     this.#flow = new FetchFlow({
       ...parts,
       client: this.#client,
@@ -106,7 +116,7 @@ export class Membership implements GroupListener, LaneHost {
       lostPosition: (lane) => this.#lostPosition(lane),
     });
     this.#gaps = new GapNotice(parts.groupId, parts.emit);
-    this.#anchors = new AnchorReader(parts);
+    this.#anchors = new AnchorReader({ ...parts, transactions });
     this.#heartbeats = new HeartbeatWatch(parts.config, performance.now());
     this.#timer = setInterval(() => this.#tick(), parts.commitIntervalMs);
   }
@@ -156,12 +166,13 @@ export class Membership implements GroupListener, LaneHost {
       await within(atRest, KILLED_MS);
     }
     const left = Math.max(endsAt - performance.now(), LEAVE_MS);
-    await within(Promise.all([this.#committer.flush(), ...lanes.map((lane) => lane.unmark())]), left / 2);
+    await within(Promise.all([this.#committer.flush(), ...lanes.flatMap((lane) => [lane.flush(), lane.unmark()])]), left / 2);
     await within(
       this.#client.leave().catch((error: unknown) => this.#logger.warn(`Leaving the group failed: ${String(error)}`)),
       left / 2,
     );
     this.#dropLanes(this.lanes, deadline); // all there are now: an anchor under way may have opened some
+    this.#transactions.keepOnly([]);
   }
 
   // --- what the group client tells ---
@@ -185,6 +196,7 @@ export class Membership implements GroupListener, LaneHost {
       lost,
       new IdempotencyError('PARTITION_LOST', 'The group gave this partition to another member', { retryable: true }),
     );
+    this.#transactions.keepOnly(partitions);
     for (const lane of this.lanes) lane.hold();
     if (partitions.length > 0) this.#client.pause(partitions);
     void this.#anchor(epoch);
@@ -230,18 +242,27 @@ export class Membership implements GroupListener, LaneHost {
         cause: error,
       }),
     );
+    this.#transactions.keepOnly([]);
     this.#tellCrash(error);
   }
 
   // --- what the lanes ask ---
 
   mayStart(lane: Lane, strand: Strand): boolean {
-    return this.#mayWork(lane) && this.parts.outage.admits(strand);
+    return this.#mayWork(lane) && (lane.kafka !== undefined || this.parts.outage.admits(strand));
   }
 
   /** What would begin something now, but for an outage of the database. */
   get ready(): readonly Strand[] {
-    return this.lanes.filter((lane) => lane.isReady && this.#mayWork(lane)).flatMap((lane) => lane.probers);
+    const lanes = this.lanes.filter(({ kafka }) => kafka === undefined);
+    return lanes.filter((lane) => lane.isReady && this.#mayWork(lane)).flatMap((lane) => lane.probers);
+  }
+
+  /** Another member, which had the partition meanwhile or has it now. */
+  outrun(lane: Lane): void {
+    const message = 'Another member has committed in this partition meanwhile';
+    this.#logger.warn(`${message}: ${lane.topic}[${lane.partition}] goes on from the group's offset (PRODUCER_FENCED)`);
+    this.#anchorAnew([lane], new IdempotencyError('PRODUCER_FENCED', message, { retryable: true }));
   }
 
   settled(lane: Lane): void {
@@ -278,7 +299,14 @@ export class Membership implements GroupListener, LaneHost {
     this.#logger.warn(
       `${message}: ${unsure.length} partition(s) go on from the group's offset, and what is still there is skipped`,
     );
-    this.#dropLanes(unsure, new IdempotencyError('DATABASE_UNAVAILABLE', message, { retryable: true }));
+    this.#anchorAnew(unsure, new IdempotencyError('DATABASE_UNAVAILABLE', message, { retryable: true }));
+  }
+
+  // --- inside ---
+
+  /** As after a join, for these lanes are wrong about where the group stands. */
+  #anchorAnew(lanes: readonly Lane[], reason: IdempotencyError): void {
+    this.#dropLanes(lanes, reason);
     this.#epoch += 1;
     this.#anchored = false;
     this.#committer.block();
@@ -286,8 +314,6 @@ export class Membership implements GroupListener, LaneHost {
     this.#client.pause(this.#assigned);
     void this.#anchor(this.#epoch);
   }
-
-  // --- inside ---
 
   #mayWork(lane: Lane): boolean {
     return !this.#ending && lane.ledger.committed !== undefined && !this.parts.isPaused(lane.topic) && !this.isStale;
@@ -394,6 +420,7 @@ export class Membership implements GroupListener, LaneHost {
   }
 
   async #commit(): Promise<void> {
+    for (const lane of this.lanes) if (lane.kafka !== undefined) void lane.flush().then(() => lane.wake());
     await this.#committer.flush();
     this.wake(); // a first position may have been written
   }

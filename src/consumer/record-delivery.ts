@@ -1,14 +1,16 @@
-import { DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
+import type { DeliveryInProgress, DeliveryReport } from '../shared/delivery.js';
 import { IdempotencyError, type ErrorCode } from '../shared/errors.js';
 import type { EmitEvent } from '../shared/events.js';
 import { HISTORY_ENTRIES, noteOf } from '../shared/failed-attempt.js';
 import type { PartitionParking } from '../shared/parking.js';
+import type { SharedEnd } from '../shared/shared-transaction.js';
 import type { TopicPartition } from '../kafka/positions.js';
 import type { ConsumedRecord } from './consumed-record.js';
 import type { DeliveryAttempts } from './delivery-attempts.js';
 import { DeliveryLog, errorOf, textOf } from './delivery-log.js';
 import { failureOf, type Failure } from './failure-policy.js';
 import type { HandlerTable, RegisteredHandler } from './handler-table.js';
+import { newDelivery } from './new-delivery.js';
 import { nextStep, type NextStep } from './next-step.js';
 import type { Outage } from './outage.js';
 import { pauseOf, RecordParking, type Tried, type Work } from './record-parking.js';
@@ -28,9 +30,15 @@ export interface Ahead {
   readonly delivery: DeliveryInProgress;
 }
 
+/** How the deliveries of a lane end whose handler is exactly-once: what they have published and the offset behind them, in one Kafka transaction. */
+export interface KafkaEnd {
+  commit(deliveries: readonly DeliveryInProgress[], offset: bigint): Promise<SharedEnd>;
+}
+
 /** The lane a record is delivered for. */
 export interface LaneWork extends TopicPartition {
   readonly parking: PartitionParking;
+  readonly kafka: KafkaEnd | undefined;
   /** Before the first record that runs after an assignment. */
   mark(offset: bigint): Promise<void> | undefined;
   /** Aborts when the record shall not be tried again here. */
@@ -85,12 +93,10 @@ export class RecordDelivery {
   /** Resolves when the record is final, or with undefined if the lane was interrupted before. Never rejects. */
   async deliver(record: ConsumedRecord, lane: LaneWork): Promise<Settled | undefined> {
     const handlers = this.#handlersOf(record);
-    if (handlers.length === 0) {
-      lane.stopped = new IdempotencyError(
-        'NO_HANDLER',
-        `No handler matches topic ${record.topic}, so its partition ${record.partition} stops in front of offset ${record.offset}`,
-      );
-      this.#log.stopped(lane.stopped);
+    const unfit = handlers.length === 0 ? noHandler(record) : this.parts.handlers.mixed(record.topic);
+    if (unfit !== undefined) {
+      lane.stopped = unfit;
+      this.#log.stopped(unfit);
       return undefined;
     }
     for (;;) {
@@ -146,7 +152,8 @@ export class RecordDelivery {
       const delivery = this.#takeAhead(work) ?? this.#newDelivery(work, tried.failed + 1);
       delivery.beforeRun = () => lane.mark(record.offset);
       delivery.successor = () => this.#successor(work);
-      const report = await this.parts.attempts.run(handler, record, { delivery, on: lane });
+      const ran = await this.parts.attempts.run(handler, record, { delivery, on: lane });
+      const report = lane.kafka === undefined ? ran : await sent(ran, delivery, lane.kafka);
       this.parts.slots.release(slots);
       if (delivery.ahead !== undefined) await delivery.ahead.discard(); // its interceptor was not reached
       const step = this.#decide(work, delivery, { report, tried });
@@ -162,14 +169,13 @@ export class RecordDelivery {
   }
 
   #newDelivery({ handler, record }: Work, attempt: number): DeliveryInProgress {
-    const { consumer, settings } = handler.profile;
-    return new DeliveryInProgress(record.view(settings.decode, this.parts.jsonDepth), consumer, attempt);
+    return newDelivery(handler, record, { attempt, jsonDepth: this.parts.jsonDepth });
   }
 
   /** The delivery of the record behind this one, if nothing but that comes next: one handler, nothing parked, nobody who waits for its slot. */
   #successor({ handler, record, lane }: Work): DeliveryInProgress | undefined {
     const next = lane.parking.hasParked || this.parts.slots.isWanted ? undefined : lane.follower(record);
-    const isPlain = handler.profile.idempotent && handler.profile.batch === undefined && handler.isEventHandler;
+    const isPlain = handler.profile.transaction === 'database' && handler.profile.batch === undefined && handler.isEventHandler;
     if (next === undefined || !isPlain || this.#handlersOf(next).length > 1) return undefined;
     const delivery = this.#newDelivery({ handler, record: next, lane }, 1);
     lane.ahead = { record: next, delivery };
@@ -237,6 +243,21 @@ export class RecordDelivery {
       if (!IdempotencyError.is(errorOf(report), 'HANDLER_TIMEOUT')) this.parts.outage.passed();
     }
   }
+}
+
+function noHandler({ topic, partition, offset }: ConsumedRecord): IdempotencyError {
+  return new IdempotencyError(
+    'NO_HANDLER',
+    `No handler matches topic ${topic}, so its partition ${partition} stops in front of offset ${offset}`,
+  );
+}
+
+/** What it has published leaves after its handler has ended, and only then it is processed. */
+async function sent(report: DeliveryReport, delivery: DeliveryInProgress, kafka: KafkaEnd): Promise<DeliveryReport> {
+  if (report.outcome !== 'processed') return report;
+  const ended = await kafka.commit([delivery], BigInt(delivery.offset) + 1n);
+  if (ended.kind === 'committed') return report;
+  return { outcome: ended.kind === 'refused' ? 'failed' : 'unknown', error: ended.error };
 }
 
 /** Nobody knows how the transaction was committed that made a record a duplicate. */

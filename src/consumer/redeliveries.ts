@@ -1,12 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { DeliveryInProgress } from '../shared/delivery.js';
+import type { CheckedProducer } from '../kafka/checked-producer.js';
+import type { DeliveryReport } from '../shared/delivery.js';
 import { IdempotencyError, type ErrorCode } from '../shared/errors.js';
 import { noteOf } from '../shared/failed-attempt.js';
+import type { KafkaSends } from '../shared/kafka-sends.js';
 import type { ParkedDelivery, Redelivery, RedeliveryReport } from '../shared/parking.js';
 import { within } from '../shared/within.js';
 import { ConsumedRecord } from './consumed-record.js';
 import { failureOf } from './failure-policy.js';
 import type { RegisteredHandler } from './handler-table.js';
+import { newDelivery } from './new-delivery.js';
 import { nextStep } from './next-step.js';
 import type { RecordDeliveryParts } from './record-delivery.js';
 
@@ -18,6 +21,8 @@ const NO_FAILURE: readonly ErrorCode[] = ['PARKED_CHANGED', 'SHUTDOWN_DEADLINE']
 
 export interface RedeliveryParts extends RecordDeliveryParts {
   readonly isPaused: (topic: string) => boolean;
+  /** For what exactly-once handlers publish. */
+  readonly producer: Pick<CheckedProducer, 'send'>;
 }
 
 /**
@@ -78,11 +83,11 @@ export class Redeliveries implements Redelivery {
     const { settings } = handler.profile;
     const record = ConsumedRecord.from(parked.record);
     for (let reruns = 0; ; reruns += 1) {
-      const view = record.view(settings.decode, this.parts.jsonDepth);
-      const delivery = new DeliveryInProgress(view, parked.consumer, parked.attempt);
+      const delivery = newDelivery(handler, record, { attempt: parked.attempt, jsonDepth: this.parts.jsonDepth });
       delivery.eventId = parked.eventId;
       delivery.removal = parked.removal;
-      const report = await this.parts.attempts.run(handler, record, { delivery, on: parked });
+      const ran = await this.parts.attempts.run(handler, record, { delivery, on: parked });
+      const report = delivery.sends === undefined ? ran : await sentBy(this.parts.producer, ran, delivery.sends);
       if (report.outcome !== 'failed') return report;
       const { error } = report;
       // Somebody else has the row, or the consumer ends: that is no failure of the event.
@@ -93,6 +98,17 @@ export class Redeliveries implements Redelivery {
         return { outcome: 'failed', error, failure: failure.kind, noted: noteOf(error, new Date()) };
       await sleep(step.delayMs);
     }
+  }
+}
+
+/** No offset says that it was done, so it is sent at least once: under the ids that it always has. */
+async function sentBy(producer: Pick<CheckedProducer, 'send'>, report: DeliveryReport, sends: KafkaSends): Promise<DeliveryReport> {
+  if (report.outcome !== 'processed') return report;
+  try {
+    await producer.send(sends.close());
+    return report;
+  } catch (error) {
+    return { outcome: 'failed', error };
   }
 }
 

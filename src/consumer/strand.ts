@@ -6,11 +6,12 @@ import type { TopicPartition } from '../kafka/positions.js';
 import type { ConsumedRecord } from './consumed-record.js';
 import type { GroupDelivery, GroupEnd, GroupWork } from './group-delivery.js';
 import { GroupPlan } from './group-plan.js';
-import type { Ahead, RecordDelivery, Retrying, Settled } from './record-delivery.js';
+import type { Ahead, KafkaEnd, RecordDelivery, Retrying, Settled } from './record-delivery.js';
 
 /** What a strand asks of its lane. */
 export interface StrandLane extends TopicPartition {
   readonly parking: PartitionParking;
+  readonly kafka: KafkaEnd | undefined;
   readonly interrupted: AbortSignal;
   readonly isDead: boolean;
   stopped: IdempotencyError | undefined;
@@ -65,6 +66,9 @@ export class Strand implements GroupWork {
   }
   get parking(): PartitionParking {
     return this.lane.parking;
+  }
+  get kafka(): KafkaEnd | undefined {
+    return this.lane.kafka;
   }
   get interrupted(): AbortSignal {
     return this.lane.interrupted;

@@ -1,14 +1,21 @@
-import { UseInterceptors } from '@nestjs/common';
-import type { IdempotentBatchOptions } from '../idempotency.options.js';
+import { UseInterceptors, type NestInterceptor, type Type } from '@nestjs/common';
 import { IdempotencyError } from '../shared/errors.js';
-import { decoratorOf, markIdempotent, markIdempotentMember, type HandlerDecorator } from './idempotent-metadata.js';
-import { IdempotencyInterceptor } from './idempotency.interceptor.js';
+import {
+  decoratorOf,
+  markIdempotent,
+  markIdempotentMember,
+  type HandlerDecorator,
+  type MarkOptions,
+} from './idempotent-metadata.js';
 
-/** What both decorators do: check the options, remember them, and bind the interceptor. `check` throws if they are wrong. */
+/** What our decorators do: check the options, remember them, and bind the interceptor. `check` throws if they are wrong. */
 export function bindHandler(
   by: HandlerDecorator,
-  options: IdempotentBatchOptions = {},
-  check: (where: string) => void,
+  {
+    options = {},
+    check,
+    interceptor,
+  }: { options: MarkOptions | undefined; check: (where: string) => void; interceptor: Type<NestInterceptor> },
 ): MethodDecorator {
   return (target, key, descriptor: PropertyDescriptor | undefined) => {
     const where = `${by} of ${target.constructor?.name ?? '?'}.${String(key)}`;
@@ -22,11 +29,11 @@ export function bindHandler(
     if (other !== undefined && other !== by)
       throw new IdempotencyError(
         'OPTIONS_INVALID',
-        `${where} stands beside ${other}: the handler gets either one event or an array of them. Take one of the two away`,
+        `${where} stands beside ${other}: a handler has one of them. Take one of the two away`,
       );
     check(where);
     markIdempotent(method, { by, options });
     markIdempotentMember(target, key, by);
-    UseInterceptors(IdempotencyInterceptor)(target, key, descriptor);
+    UseInterceptors(interceptor)(target, key, descriptor);
   };
 }

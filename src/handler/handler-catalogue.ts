@@ -36,12 +36,18 @@ export class HandlerCatalogue implements HandlerProfiles {
   readonly #byExtras = new Map<object, HandlerProfile>();
   readonly #byMethod = new Map<object, IdempotentHandler>();
   readonly #byConsumer = new Map<string, IdempotentHandler>();
+  readonly #decorated: string[] = [];
 
   constructor(
     @Inject(RESOLVED_OPTIONS) private readonly options: ResolvedOptions,
     @Inject(DiscoveryService) private readonly discovery: DiscoveryService,
     @Inject(MetadataScanner) private readonly scanner: MetadataScanner,
   ) {}
+
+  /** Names of all that one of our decorators stands on. */
+  get decorated(): readonly string[] {
+    return this.#decorated;
+  }
 
   get idempotent(): readonly IdempotentHandler[] {
     return [...this.#byMethod.values()];
@@ -87,13 +93,15 @@ export class HandlerCatalogue implements HandlerProfiles {
       given,
       `${by ?? '@Idempotent()'} of ${where}`,
     );
-    const batch = by === '@IdempotentBatch()' ? resolveBatchOptions(given ?? {}) : undefined;
-    const settings = batch === undefined ? resolved : { ...resolved, messagesPerTransaction: batch.maxSize };
-    const id = given === undefined ? undefined : (given.id ?? defaultIdSource);
-    const profile = {
+    const transaction = by === undefined ? 'none' : by === '@KafkaExactlyOnce()' ? 'kafka' : 'database';
+    const { maxSize, maxWaitMs } = resolveBatchOptions(given ?? {});
+    const settings =
+      by === undefined || by === '@Idempotent()' ? resolved : { ...resolved, messagesPerTransaction: maxSize };
+    const id = transaction === 'database' ? (given?.id ?? defaultIdSource) : undefined;
+    const profile: HandlerProfile = {
       consumer: given?.consumer ?? where,
-      idempotent: given !== undefined,
-      batch,
+      transaction,
+      batch: by === '@IdempotentBatch()' ? { maxWaitMs } : undefined,
       settings,
       eventIdOf: (record: RecordView) => id && usableId(id, record),
     };
@@ -103,8 +111,9 @@ export class HandlerCatalogue implements HandlerProfiles {
         throw nameTaken(profile.consumer, `another controller that inherits ${method.name}`, where);
       this.#byExtras.set(extras, profile);
     }
-    if (given !== undefined) {
-      const handler = { ...profile, id: given.id ?? defaultIdSource };
+    if (by !== undefined) this.#decorated.push(profile.consumer);
+    if (id !== undefined) {
+      const handler = { ...profile, id };
       this.#byMethod.set(method.body, handler);
       this.#byConsumer.set(handler.consumer, handler);
     }
@@ -130,7 +139,10 @@ export class HandlerCatalogue implements HandlerProfiles {
 
   #tell(methods: readonly Method[]): void {
     const derived = methods.filter(
-      ({ body }) => idempotentOptionsOf(body) !== undefined && idempotentOptionsOf(body)?.consumer === undefined,
+      ({ body }) =>
+        idempotentOptionsOf(body) !== undefined &&
+        idempotentOptionsOf(body)?.consumer === undefined &&
+        decoratorOf(body) !== '@KafkaExactlyOnce()',
     );
     const plain = methods.filter(({ body, isRequest }) => !isRequest && idempotentOptionsOf(body) === undefined);
     if (derived.length > 0) {

@@ -9,10 +9,12 @@ import { EMIT_EVENT } from '../shared/tokens.js';
 import { NextTransaction } from '../transaction/next-transaction.js';
 import type { OpenRequest, OpenTransaction, Piece } from '../transaction/open-transaction.js';
 import { TransactionScope } from '../transaction/transaction-scope.js';
+import { calledAgain, transportMissing } from './called-wrongly.js';
 import type { Entry, GroupTransaction } from './group-transaction.js';
 import { HandlerCatalogue, type IdempotentHandler } from './handler-catalogue.js';
 import { eventIdOf } from './identity/event-id.js';
 import { fingerprint } from './identity/fingerprint.js';
+import { lastValueOf } from './last-value-of.js';
 import { reportOf } from './report-of.js';
 
 /**
@@ -32,11 +34,11 @@ export class IdempotencyInterceptor implements NestInterceptor {
     const handler = this.handlers.handlerOf(context.getHandler());
     const delivery = deliveryInProgress();
     if (handler === undefined) return next.handle();
-    if (delivery === undefined) throw transportMissing(handler);
+    if (delivery === undefined) throw transportMissing(handler.consumer);
     if (delivery.taken) {
       // Bound twice: we are inside the transaction of the first. Anything else is an interceptor in front that subscribes again, as retry() does.
       if (this.scope.active !== undefined) return next.handle();
-      throw calledAgain(handler, delivery);
+      throw calledAgain(delivery);
     }
     delivery.taken = true;
     // Whoever made it is of this room: the consumer only hands it on.
@@ -173,47 +175,15 @@ async function removeParked(transaction: OpenTransaction, removal: RowRemoval): 
   );
 }
 
-/**
- * The last value of the handler. handle() is called, and subscribed to, inside the transaction's context; what waits for this runs outside of it again.
- * A kill ends the transaction and this wait, whatever the handler is doing.
- */
+/** handle() is called, and subscribed to, inside the transaction's context; what waits for this runs outside of it again. A kill ends the transaction too. */
 function handled(
   { transaction, piece }: { transaction: OpenTransaction; piece?: Piece },
   delivery: DeliveryInProgress,
   next: CallHandler,
 ): Promise<unknown> {
-  return new Promise((resolve, reject) => {
-    delivery.onKill((error) => {
-      transaction.destroy(error);
-      reject(error);
-    });
-    let last: unknown;
-    delivery.isHandling = true;
-    const observer = {
-      next: (value: unknown) => (last = value),
-      error: (error: unknown) => {
-        delivery.isHandling = false;
-        reject(error as Error);
-      },
-      complete: () => {
-        delivery.isHandling = false;
-        resolve(last);
-      },
-    };
-    transaction.within(() => next.handle().subscribe(observer), piece);
-  });
-}
-
-/** The transport tries again, with a new delivery and a claim; a second run of this one would have neither. */
-function calledAgain({ consumer }: IdempotentHandler, { reported }: DeliveryInProgress): unknown {
-  if (reported !== undefined && 'error' in reported) return reported.error;
-  return new IdempotencyError(
-    'HANDLER_FAILED',
-    `${consumer} was called a second time for one delivery, by an interceptor in front of it that subscribes again. Take that away: the transport retries`,
+  return lastValueOf(
+    delivery,
+    (observer) => transaction.within(() => next.handle().subscribe(observer), piece),
+    (error) => transaction.destroy(error),
   );
-}
-
-function transportMissing({ consumer }: IdempotentHandler): IdempotencyError {
-  const message = `${consumer} was called by a transport that is not IdempotentKafkaServer, which would commit the offset on its own. Connect the application with { strategy: app.get(IdempotentKafkaServer) }`;
-  return new IdempotencyError('TRANSPORT_MISSING', message);
 }

@@ -1,6 +1,7 @@
 import type { IdempotentBatchOptions } from '../idempotency.options.js';
 import { checkBatchOptions } from '../options/check.js';
 import { bindHandler } from './bind-handler.js';
+import { IdempotencyInterceptor } from './idempotency.interceptor.js';
 
 /**
  * As {@link Idempotent}, for a handler that takes many events at once: `@Payload()` is the array of the events of consecutive records of a partition that were not handled
@@ -12,5 +13,9 @@ import { bindHandler } from './bind-handler.js';
  * Throws OPTIONS_INVALID when the options are wrong, it decorates anything but a method, or `@Idempotent()` stands there too.
  */
 export function IdempotentBatch(options?: IdempotentBatchOptions): MethodDecorator {
-  return bindHandler('@IdempotentBatch()', options, (where) => checkBatchOptions(options, where));
+  return bindHandler('@IdempotentBatch()', {
+    options,
+    check: (where) => checkBatchOptions(options, where),
+    interceptor: IdempotencyInterceptor,
+  });
 }

@@ -1,23 +1,26 @@
 import 'reflect-metadata';
-import type { IdempotentBatchOptions } from '../idempotency.options.js';
+import type { IdempotentBatchOptions, KafkaExactlyOnceOptions } from '../idempotency.options.js';
 
 /** Not `nestjs:idempotent`, which belongs to `@nestjs/idempotency`: both may be bound in one application. */
 const IDEMPOTENT = Symbol.for('nestjs-kafka-idempotency:idempotent');
 
-/** A decorator of ours that gives a handler its claim and its transaction, as a user writes it. */
-export type HandlerDecorator = '@Idempotent()' | '@IdempotentBatch()';
+/** A decorator of ours that gives a handler its transaction, as a user writes it. */
+export type HandlerDecorator = '@Idempotent()' | '@IdempotentBatch()' | '@KafkaExactlyOnce()';
+
+/** Those of the decorator that stands there. */
+export type MarkOptions = IdempotentBatchOptions & KafkaExactlyOnceOptions;
 
 interface Mark {
   readonly by: HandlerDecorator;
-  readonly options: IdempotentBatchOptions;
+  readonly options: MarkOptions;
 }
 
 export function markIdempotent(method: object, mark: Mark): void {
   Reflect.defineMetadata(IDEMPOTENT, mark, method);
 }
 
-/** The options a method was decorated with, undefined if it was not. Those of a batch only where {@link decoratorOf} says so. */
-export function idempotentOptionsOf(method: object): IdempotentBatchOptions | undefined {
+/** The options a method was decorated with, undefined if it was not. Which of them those are {@link decoratorOf} says. */
+export function idempotentOptionsOf(method: object): MarkOptions | undefined {
   return markOf(method)?.options;
 }
 

@@ -1,6 +1,7 @@
 import type { IdempotentOptions } from '../idempotency.options.js';
 import { checkIdempotentOptions } from '../options/check.js';
 import { bindHandler } from './bind-handler.js';
+import { IdempotencyInterceptor } from './idempotency.interceptor.js';
 
 /**
  * Gives an `@EventPattern` handler exactly-once effects: the handler and its `processed_events` row share one PostgreSQL transaction, and the
@@ -9,5 +10,9 @@ import { bindHandler } from './bind-handler.js';
  * Throws OPTIONS_INVALID when the options are wrong or it decorates anything but a method.
  */
 export function Idempotent(options?: IdempotentOptions): MethodDecorator {
-  return bindHandler('@Idempotent()', options, (where) => checkIdempotentOptions(options, where));
+  return bindHandler('@Idempotent()', {
+    options,
+    check: (where) => checkIdempotentOptions(options, where),
+    interceptor: IdempotencyInterceptor,
+  });
 }

@@ -72,7 +72,7 @@ export class CheckedProducer {
 
   async #send(messages: readonly OutgoingMessage[]): Promise<void> {
     if (this.#closed !== undefined) throw new IdempotencyError('BROKER_UNAVAILABLE', 'The producer is closed');
-    let unsent = byTopic(messages);
+    let unsent = messagesByTopic(messages);
     try {
       for (let tries = 0; tries < TRIES && unsent.length > 0; tries += 1) {
         if (tries > 0) await sleep(TRY_AGAIN_MS * tries);
@@ -80,7 +80,7 @@ export class CheckedProducer {
       }
     } catch (error) {
       this.#throwAway();
-      throw asOurs(error, messages);
+      throw sendError(error, messages);
     }
     if (unsent.length > 0) throw incomplete(unsent);
   }
@@ -151,7 +151,8 @@ function newProducer(
   return { producer, choice };
 }
 
-function byTopic(messages: readonly OutgoingMessage[]): TopicMessages[] {
+/** The shape kafkajs sends messages in. */
+export function messagesByTopic(messages: readonly OutgoingMessage[]): TopicMessages[] {
   const topics = new Map<string, Message[]>();
   for (const { topic, ...message } of messages) {
     const others = topics.get(topic);
@@ -161,7 +162,8 @@ function byTopic(messages: readonly OutgoingMessage[]): TopicMessages[] {
   return [...topics].map(([topic, grouped]) => ({ topic, messages: grouped }));
 }
 
-function asOurs(error: unknown, messages: readonly OutgoingMessage[]): unknown {
+/** What a failed send of ours throws: MESSAGE_TOO_LARGE, BROKER_UNAVAILABLE, or the TypeError of what cannot be written. */
+export function sendError(error: unknown, messages: readonly OutgoingMessage[]): unknown {
   const causes = [...causesOf(error)];
   const topics = [...new Set(messages.map(({ topic }) => topic))].join(', ');
   const what = `${messages.length} message(s) for ${topics}`;

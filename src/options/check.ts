@@ -1,10 +1,15 @@
 import { validateSync, type ValidationError } from 'class-validator';
-import type { IdempotencyOptions, IdempotentBatchOptions, IdempotentOptions } from '../idempotency.options.js';
+import type {
+  IdempotencyOptions,
+  IdempotentBatchOptions,
+  IdempotentOptions,
+  KafkaExactlyOnceOptions,
+} from '../idempotency.options.js';
 import { batchContradictions, handlerContradictions, moduleContradictions } from './contradictions.js';
 import { type Fault, optionsInvalid, show } from './fault.js';
 import { readOptions } from './read.js';
 import { isOptionsObject, optionsOf, type Shape } from './rules.js';
-import { IdempotentBatchShape, IdempotentShape, ModuleShape } from './shapes.js';
+import { ExactlyOnceShape, IdempotentBatchShape, IdempotentShape, ModuleShape } from './shapes.js';
 import { join, unknownOption } from './unknown.js';
 
 /**
@@ -25,6 +30,15 @@ export function checkIdempotentOptions(value: unknown, where: string): asserts v
 export function checkBatchOptions(value: unknown, where: string): asserts value is IdempotentBatchOptions | undefined {
   if (value === undefined) return;
   refuse(where, faultsOf(value, IdempotentBatchShape, batchContradictions));
+}
+
+/** And for those of `@KafkaExactlyOnce()`. */
+export function checkExactlyOnceOptions(
+  value: unknown,
+  where: string,
+): asserts value is KafkaExactlyOnceOptions | undefined {
+  if (value === undefined) return;
+  refuse(where, faultsOf(value, ExactlyOnceShape, () => []));
 }
 
 function refuse(where: string, faults: readonly Fault[]): void {

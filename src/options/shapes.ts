@@ -227,13 +227,14 @@ export class ModuleShape extends HandlerShape {
   @Group(ShutdownShape, { remedy: "Give an object such as { deadline: '25s' }." }) shutdown?: unknown;
 }
 
+const CONSUMER_NAME: rules.Rule = {
+  accepts: (value) => rules.isText(value) && Buffer.byteLength(value) <= CONSUMER_NAME_BYTES,
+  remedy: `Give a name of 1 to ${String(CONSUMER_NAME_BYTES)} bytes without control characters, for example 'billing.charge'.`,
+};
+
 /** What `@Idempotent()` knows. */
 export class IdempotentShape extends HandlerShape {
-  @Option({
-    accepts: (value) => rules.isText(value) && Buffer.byteLength(value) <= CONSUMER_NAME_BYTES,
-    remedy: `Give a name of 1 to ${String(CONSUMER_NAME_BYTES)} bytes without control characters, for example 'billing.charge'.`,
-  })
-  consumer?: unknown;
+  @Option(CONSUMER_NAME) consumer?: unknown;
   @Option(rules.callback("Give a source such as header('event-id'), or a function of the record.")) id?: unknown;
 }
 
@@ -241,6 +242,12 @@ export class IdempotentShape extends HandlerShape {
 export class IdempotentBatchShape extends IdempotentShape {
   @Option(rules.wholeUpTo(1, 10_000)) maxSize?: unknown;
   @Option(rules.duration(0, '30s', '50ms')) maxWait?: unknown;
+}
+
+/** What `@KafkaExactlyOnce()` knows. */
+export class ExactlyOnceShape {
+  @Option(CONSUMER_NAME) consumer?: unknown;
+  @Option(rules.wholeUpTo(1, 10_000)) maxSize?: unknown;
 }
 
 function isFilledArray(value: unknown): value is unknown[] {

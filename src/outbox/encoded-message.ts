@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { IdempotencyError } from '../shared/errors.js';
 import type { IdSource, RecordView } from '../shared/record.js';
-import { uuidV7 } from './uuid-v7.js';
+import { uuidV7 } from './uuid.js';
 
 export interface PublishOptions {
   /** Decides the partition; events of one key are sent in order. A string is sent as UTF-8. */

@@ -4,9 +4,12 @@ import type { CheckedProducer } from '../kafka/checked-producer.js';
 import { keyShard, SHARDS } from '../kafka/key-shard.js';
 import { IdempotencyError } from '../shared/errors.js';
 import type { TransactionScope } from '../transaction/transaction-scope.js';
+import { deliveryInProgress, type DeliveryInProgress } from '../shared/delivery.js';
+import type { KafkaSends } from '../shared/kafka-sends.js';
 import { encodeMessage, type EncodedMessage, type PublishOptions } from './encoded-message.js';
 import { kafkaMessage } from './outbox-row.js';
 import type { OutboxTables } from './outbox-tables.js';
+import { uuidOf } from './uuid.js';
 
 const INTO = `INSERT INTO outbox_messages (shard, event_id, topic, partition, message_key, message_value, header_names, header_values)`;
 const STORE = `${INTO} VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`;
@@ -36,6 +39,7 @@ export interface EventPublisherParts {
 /**
  * Sends events out:
  * - in an idempotent handler or a `TransactionScope`, with its transaction: committed together or not at all, then sent at least once under a stable id;
+ * - in a `@KafkaExactlyOnce()` handler, in the Kafka transaction that holds the offset of its record;
  * - with `direct`, at once and by itself.
  */
 export class EventPublisher {
@@ -48,9 +52,11 @@ export class EventPublisher {
    * OPTIONS_INVALID for what cannot be sent, SCHEMA_MISSING; with `direct` what the send throws: SEND_INCOMPLETE, BROKER_UNAVAILABLE.
    */
   async publish(topic: string, value: unknown, options: PublishOptions = {}): Promise<Published> {
+    const manager = options.direct === true ? undefined : this.parts.scope.active;
+    const delivery = options.direct === true || manager !== undefined ? undefined : exactlyOnceDelivery();
+    if (delivery !== undefined) return this.#addTo(delivery, topic, value, options);
     const message = encodeMessage(topic, value, options, this.parts);
     if (options.direct === true) return this.#send(message);
-    const manager = this.parts.scope.active;
     if (manager === undefined) throw noTransaction(topic);
     const published = await this.#store(manager, message);
     if (!published.duplicate) this.parts.scope.afterCommit(this.parts.stored);
@@ -75,8 +81,19 @@ export class EventPublisher {
     return result.asObservable();
   }
 
+  /** Under an id that is the same whenever the record is handled again. */
+  #addTo(delivery: ExactlyOnceDelivery, topic: string, value: unknown, options: PublishOptions): Published {
+    const { sends, consumer, topic: from, partition, offset, timestamp } = delivery;
+    const origin = [consumer, from, partition, offset, timestamp.getTime(), topic, sends.count];
+    const id = options.id ?? uuidOf(JSON.stringify(origin));
+    const message = encodeMessage(topic, value, { ...options, id }, this.parts);
+    if (message.dedupeKey !== undefined) throw withoutRow(topic, '@KafkaExactlyOnce()');
+    sends.add(kafkaMessage(message));
+    return { id, duplicate: false };
+  }
+
   async #send(message: EncodedMessage): Promise<Published> {
-    if (message.dedupeKey !== undefined) throw directDedupe(message.topic);
+    if (message.dedupeKey !== undefined) throw withoutRow(message.topic, 'direct');
     await this.parts.producer.send([kafkaMessage(message)]);
     return { id: message.eventId, duplicate: false };
   }
@@ -123,10 +140,18 @@ function noTransaction(topic: string): IdempotencyError {
   );
 }
 
-function directDedupe(topic: string): IdempotencyError {
+function withoutRow(topic: string, by: string): IdempotencyError {
   return new IdempotencyError(
     'OPTIONS_INVALID',
-    `An event for ${topic} has both direct and dedupeKey. The key is kept with the row of the outbox, and direct writes none: leave one of the two out`,
+    `An event for ${topic} has a dedupeKey, which is kept with the row of the outbox, and ${by} writes none: leave one of the two out`,
     { facts: { topic } },
   );
+}
+
+type ExactlyOnceDelivery = DeliveryInProgress & { readonly sends: KafkaSends };
+
+/** That of the `@KafkaExactlyOnce()` handler that is running here. */
+function exactlyOnceDelivery(): ExactlyOnceDelivery | undefined {
+  const delivery = deliveryInProgress();
+  return delivery?.sends === undefined || delivery.sends.isClosed ? undefined : (delivery as ExactlyOnceDelivery);
 }

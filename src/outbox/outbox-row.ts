@@ -1,4 +1,5 @@
 import type { OutgoingMessage } from '../kafka/checked-producer.js';
+import type { SentMessage } from '../shared/kafka-sends.js';
 import type { EncodedMessage } from './encoded-message.js';
 
 /** A row of outbox_messages that is to be sent. */
@@ -22,7 +23,7 @@ export function rowMessage(row: OutboxRow): RowMessage {
   return { ...kafkaMessage({ ...row, headers }), row };
 }
 
-export function kafkaMessage(message: Omit<EncodedMessage, 'dedupeKey'>): OutgoingMessage {
+export function kafkaMessage(message: Omit<EncodedMessage, 'dedupeKey'>): SentMessage {
   const { topic, partition, key, value, headers } = message;
   return { topic, key, value, headers: Object.fromEntries(headers), ...(partition === null ? {} : { partition }) };
 }

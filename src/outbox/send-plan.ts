@@ -1,3 +1,4 @@
+import { inParts } from '../kafka/send-parts.js';
 import { sizeOf } from './encoded-message.js';
 import { lineOf, type OutboxRow } from './outbox-row.js';
 
@@ -25,25 +26,11 @@ export function planOf(rows: readonly OutboxRow[], isBlocked: (row: OutboxRow) =
   return { send, waiting };
 }
 
-/** For a message's own lengths and those of its headers. */
-const OVERHEAD = 100;
-
-/** In order, in parts of at most so many bytes, or of one row: kafkajs makes one batch of what goes to a partition, and a topic takes no larger one than its max.message.bytes. */
+/** In order, in parts of at most so many bytes, or of one row. */
 export function partsOf(rows: readonly OutboxRow[], bytes: number): OutboxRow[][] {
-  const parts: OutboxRow[][] = [];
-  let left = 0;
-  for (const row of rows) {
-    const size = bytesOf(row);
-    if (parts.length === 0 || size > left) {
-      parts.push([]);
-      left = bytes;
-    }
-    parts.at(-1)!.push(row);
-    left -= size;
-  }
-  return parts;
+  return inParts(rows, bytes, bytesOf);
 }
 
 function bytesOf({ key, value, headerNames, headerValues }: OutboxRow): number {
-  return OVERHEAD + sizeOf({ key, value, headers: headerNames.map((name, at) => [name, headerValues[at]!]) });
+  return sizeOf({ key, value, headers: headerNames.map((name, at) => [name, headerValues[at]!]) });
 }

@@ -1,6 +1,7 @@
 import { AsyncSlot } from './async-slot.js';
 import { IdempotencyError } from './errors.js';
 import type { Durability } from './handler-profile.js';
+import type { KafkaSends } from './kafka-sends.js';
 import type { RowRemoval } from './parking.js';
 import type { RecordView, SourceRecord } from './record.js';
 import type { SharedTransaction } from './shared-transaction.js';
@@ -65,6 +66,8 @@ export class DeliveryInProgress implements Delivery, SourceRecord {
   isHandling = false;
   /** The transaction it shares with others; undefined: it gets its own. What it reports of a shared one holds only once that is committed. */
   shared: SharedTransaction | undefined;
+  /** Of an exactly-once handler: what it publishes goes there. */
+  sends: KafkaSends | undefined;
   /** Right before it commits: the delivery that will follow at once, if there is one. Its claim may go in front, behind that COMMIT. */
   successor: (() => DeliveryInProgress | undefined) | undefined;
   /** What was begun for it in front; whoever does not run it discards that. */

@@ -58,6 +58,7 @@ export const ERROR_CODES = [
   'MESSAGE_TOO_LARGE',
   'SEND_INCOMPLETE',
   'LEASE_LOST',
+  'PRODUCER_FENCED',
 ] as const;
 
 export type ErrorCode = (typeof ERROR_CODES)[number];

@@ -34,8 +34,8 @@ export interface BatchSettings {
 /** One handler method of the application, under the name it deduplicates by. */
 export interface HandlerProfile {
   readonly consumer: string;
-  /** Bound by `@Idempotent()`: its interceptor must report every delivery. */
-  readonly idempotent: boolean;
+  /** What is committed with its effects: the claim, by `@Idempotent()`, or the offset, by `@KafkaExactlyOnce()`; 'none': neither. The interceptor of both must report every delivery. */
+  readonly transaction: 'database' | 'kafka' | 'none';
   /** Called once for several records. Their most is `settings.messagesPerTransaction`. */
   readonly batch: BatchSettings | undefined;
   readonly settings: HandlerSettings;

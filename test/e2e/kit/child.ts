@@ -7,7 +7,7 @@ import {
   type IdempotencyEvent,
   type IdempotentBatchOptions,
 } from 'nestjs-kafka-idempotency';
-import { batchHandler, eventHandler, writeEffect, type TestEvent, type Tools } from './handlers.js';
+import { batchHandler, eventHandler, exactlyOnceHandler, writeEffect, type TestEvent, type Tools } from './handlers.js';
 import { startService, type Place } from './service.js';
 
 /** What a service in a process of its own shall do: its one argument, as JSON. */
@@ -32,6 +32,8 @@ export interface WorkerPlan {
   readonly commitIntervalMs?: number;
   /** Its handler takes batches. */
   readonly batch?: IdempotentBatchOptions;
+  /** It is an exactly-once handler that sends each event on to that topic, and changes no database. */
+  readonly forwardTo?: string;
   /** How long the handler lives on after it has written. */
   readonly handlerMs?: number;
   /** Events whose handler keeps the event loop busy for so long, when it has written. */
@@ -46,8 +48,10 @@ export interface WorkerPlan {
 
 export interface Failpoint {
   readonly at: EventName;
-  /** Of the record; at `committing` and `committed`, the offset written. */
-  readonly offset: string;
+  /** Of the record; at `committing` and `committed`, the offset written. Default any. */
+  readonly offset?: string;
+  /** At which of these events. Default the first. */
+  readonly nth?: number;
   readonly signal?: 'SIGKILL' | 'SIGSTOP';
 }
 
@@ -77,10 +81,13 @@ if (process.send !== undefined) {
 async function run(plan: WorkerPlan): Promise<void> {
   for (const name of REPORTED) on(name, (event) => tell({ kind: 'event', name, offset: offsetsOf(event)[0] }));
   const { failpoint } = plan;
-  if (failpoint !== undefined)
+  if (failpoint !== undefined) {
+    let met = 0;
     on(failpoint.at, (event) => {
-      if (offsetsOf(event).includes(failpoint.offset)) process.kill(process.pid, failpoint.signal ?? 'SIGKILL');
+      if (failpoint.offset === undefined || offsetsOf(event).includes(failpoint.offset)) met += 1;
+      if (met === (failpoint.nth ?? 1)) process.kill(process.pid, failpoint.signal ?? 'SIGKILL');
     });
+  }
   const { app, server } = await startService(plan.place, {
     controllers: [controllerOf(plan)],
     options: {
@@ -111,11 +118,19 @@ async function run(plan: WorkerPlan): Promise<void> {
 }
 
 function controllerOf(plan: WorkerPlan): Type {
+  if (plan.forwardTo !== undefined) return forwarder(plan, plan.forwardTo);
   if (plan.batch === undefined) return eventHandler(plan.topic, (event, tools) => handle(plan, event, tools));
   const handleAll = async (events: TestEvent[], tools: Tools) => {
     for (const event of events) await handle(plan, event, tools);
   };
   return batchHandler(plan.topic, handleAll, plan.batch);
+}
+
+function forwarder({ topic, handlerMs }: WorkerPlan, to: string): Type {
+  return exactlyOnceHandler(topic, async (event, publisher) => {
+    await publisher.publish(to, event, { key: currentDelivery()!.key! });
+    if (handlerMs !== undefined) await sleep(handlerMs); // a slow handler is what the test asks for
+  });
 }
 
 async function handle(plan: WorkerPlan, event: TestEvent, tools: Tools): Promise<void> {

@@ -3,11 +3,14 @@ import { Ctx, Payload, type KafkaContext } from '@nestjs/microservices';
 import { DataSource } from 'typeorm';
 import {
   BatchContext,
+  EventPublisher,
   Idempotent,
   IdempotentBatch,
+  KafkaExactlyOnce,
   TransactionScope,
   type IdempotentBatchOptions,
   type IdempotentOptions,
+  type KafkaExactlyOnceOptions,
 } from 'nestjs-kafka-idempotency';
 import { OnTopic } from './service.js';
 
@@ -64,6 +67,25 @@ export function batchHandler<E = TestEvent>(
     @OnTopic(topic)
     handle(@Payload() events: E[], @Ctx() context: BatchContext): unknown {
       return work(events, { dataSource: this.dataSource, scope: this.scope, context });
+    }
+  }
+  return Handlers;
+}
+
+/** A controller with one exactly-once handler on the topic. Its default consumer name is `test`. */
+export function exactlyOnceHandler<E = TestEvent>(
+  topic: string | RegExp,
+  work: (event: E, publisher: EventPublisher) => unknown,
+  options?: KafkaExactlyOnceOptions,
+): Type {
+  @Controller()
+  class Handlers {
+    constructor(@Inject(EventPublisher) private readonly publisher: EventPublisher) {}
+
+    @OnTopic(topic)
+    @KafkaExactlyOnce({ consumer: 'test', ...options })
+    handle(@Payload() event: E): unknown {
+      return work(event, this.publisher);
     }
   }
   return Handlers;

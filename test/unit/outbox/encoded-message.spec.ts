@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { encodeMessage, sizeOf } from '#src/outbox/encoded-message.js';
-import { uuidV7 } from '#src/outbox/uuid-v7.js';
+import { uuidV7 } from '#src/outbox/uuid.js';
 import { keyShard } from '#src/kafka/key-shard.js';
 
 const LIMIT = { maxBytes: 100, now: () => 0 };

@@ -1,0 +1,32 @@
+/** A message on its way to Kafka, encoded. */
+export interface SentMessage {
+  readonly topic: string;
+  readonly key: Buffer | null;
+  readonly value: Buffer | null;
+  readonly headers: Record<string, Buffer>;
+  readonly partition?: number;
+}
+
+/** What the handler of one delivery publishes into its Kafka transaction. Nothing of it leaves before the handler has ended: what fails has sent nothing. */
+export class KafkaSends {
+  readonly #messages: SentMessage[] = [];
+  #isClosed = false;
+
+  /** The handler has ended: what it publishes now would be in no transaction. */
+  get isClosed(): boolean {
+    return this.#isClosed;
+  }
+  get count(): number {
+    return this.#messages.length;
+  }
+
+  add(message: SentMessage): void {
+    this.#messages.push(message);
+  }
+
+  /** Gives what is to be sent, in the order of the calls. */
+  close(): readonly SentMessage[] {
+    this.#isClosed = true;
+    return this.#messages;
+  }
+}
