@@ -2,6 +2,7 @@ import type { HealthReason, HealthReport, PartitionProgress } from '../shared/co
 import { IdempotencyError } from '../shared/errors.js';
 import type { ConsumingState } from './consuming.js';
 import type { Lane } from './lane.js';
+import { stalledDetail } from './stalled-reads.js';
 
 /** A handler this long past its timeout cannot be helped from inside. */
 const HUNG_MS = 10_000;
@@ -18,18 +19,23 @@ export interface HealthFacts {
   readonly now: number;
 }
 
-/** Liveness, readiness and progress of the consumer. Pure. A handler that is tried again keeps the consumer ready: the other partitions go on. */
+/** Liveness, readiness and progress of the consumer. Pure. A handler that is tried again, or a transaction that somebody else left open, keeps the consumer ready: the other partitions go on. */
 export function consumerHealth(facts: HealthFacts): HealthReport {
   const lanes = facts.state?.membership?.lanes ?? [];
   const notReady = [...readiness(facts, lanes)];
   const retrying = lanes.flatMap(({ retrying: retry }) =>
     retry === undefined ? [] : [{ code: retry.code, detail: retry.detail, since: retry.since }],
   );
+  const stalled = (facts.state?.membership?.stalledReads ?? []).map((read): HealthReason => ({
+    code: 'READ_STALLED',
+    detail: stalledDetail(read),
+    since: read.since,
+  }));
   const dead = [...liveness(facts, lanes)];
   return {
     live: dead.length === 0,
     ready: notReady.length === 0 && dead.length === 0,
-    reasons: [...dead, ...notReady, ...retrying],
+    reasons: [...dead, ...notReady, ...retrying, ...stalled],
     partitions: lanes.map((lane) => progressOf(lane, facts)),
   };
 }

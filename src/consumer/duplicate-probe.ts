@@ -52,7 +52,10 @@ export class DuplicateProbe {
   /** Records that other handlers run, or that nobody claims, cannot be told by their rows. */
   isFor(topic: string): boolean {
     const handlers = this.parts.handlers.handlersOf(topic);
-    return handlers.length > 0 && handlers.every(({ profile, isEventHandler }) => isEventHandler && profile.transaction === 'database');
+    return (
+      handlers.length > 0 &&
+      handlers.every(({ profile, isEventHandler }) => isEventHandler && profile.transaction === 'database')
+    );
   }
 
   /** Begins as a delivery does, in a slot. Undefined: interrupted, or the database did not answer. Never rejects. */

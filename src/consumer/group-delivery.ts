@@ -135,7 +135,9 @@ export class GroupDelivery {
     const { kafka } = lane;
     const interleaved = this.parts.keys > 1 && kafka === undefined;
     const shared =
-      kafka === undefined ? this.parts.shared.over(deliveries, { interleaved }) : new ExactlyOnceGroup(deliveries, kafka);
+      kafka === undefined
+        ? this.parts.shared.over(deliveries, { interleaved })
+        : new ExactlyOnceGroup(deliveries, kafka);
     for (const ofRecord of deliveries) for (const delivery of ofRecord) delivery.shared = shared;
     const attempt = { ...group, deliveries, shared };
     const stopped = interleaved
@@ -283,7 +285,10 @@ function canShare(handlers: readonly RegisteredHandler[]): boolean {
   const levels = new Set(handlers.map(({ profile }) => profile.settings.isolation));
   const [first] = handlers;
   if (handlers.length === 1 && first!.profile.transaction === 'kafka') return true;
-  return levels.size === 1 && handlers.every(({ profile, isEventHandler }) => isEventHandler && profile.transaction === 'database');
+  return (
+    levels.size === 1 &&
+    handlers.every(({ profile, isEventHandler }) => isEventHandler && profile.transaction === 'database')
+  );
 }
 
 function isConcerned(record: ConsumedRecord, handlers: readonly RegisteredHandler[], lane: LaneWork): boolean {

@@ -238,10 +238,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
     const { newKafka } = this;
     const reader = new ClusterReader(newKafka);
     const producer = new CheckedProducer(newKafka, kafka.producer);
-    this.#replies = new Replies(
-      producer,
-      handlerProducer(newKafka(), kafka.producer),
-    );
+    this.#replies = new Replies(producer, handlerProducer(newKafka(), kafka.producer));
     const attempts = new DeliveryAttempts({
       replies: this.#replies,
       emit: this.emit,
@@ -289,6 +286,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
       probe: new DuplicateProbe({ ...deliveryParts, delivery, groups, handled: this.#begin.handled }),
       outage,
       brokers: new OutageNotice('BROKER_UNAVAILABLE', this.emit),
+      reads: new OutageNotice('READ_STALLED', this.emit),
       barrier: this.#begin.barrier,
       handledBefore: this.#begin.handledBefore,
       emit: this.emit,

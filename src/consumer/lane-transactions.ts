@@ -62,7 +62,8 @@ export class LaneTransactions {
   flush(lane: TransactionalLane): Promise<void> {
     return this.#inTurn(async () => {
       const { committable, committed } = lane.ledger;
-      if (!lane.isDead && (committed === undefined || committable > committed)) await this.#write([], committable, lane);
+      if (!lane.isDead && (committed === undefined || committable > committed))
+        await this.#write([], committable, lane);
     });
   }
 

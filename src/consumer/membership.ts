@@ -31,6 +31,7 @@ import type { Outage } from './outage.js';
 import type { OutageNotice } from './outage-notice.js';
 import type { GroupDelivery } from './group-delivery.js';
 import type { RecordDelivery } from './record-delivery.js';
+import { stalledDetail, StalledReads, type Readable, type StalledRead } from './stalled-reads.js';
 import type { Strand } from './strand.js';
 
 /** For what was killed to say how it ended: a little more than a delivery is waited for. */
@@ -57,6 +58,7 @@ export interface MembershipParts {
   readonly probe: DuplicateProbe;
   readonly outage: Outage;
   readonly brokers: OutageNotice;
+  readonly reads: OutageNotice;
   readonly barrier: Barrier;
   readonly handledBefore: HandledBefore;
   readonly emit: EmitEvent;
@@ -96,6 +98,7 @@ export class Membership implements GroupListener, LaneHost {
   #ending = false;
   #ended: Promise<void> | undefined;
   readonly #heartbeats: HeartbeatWatch;
+  readonly #stalledReads = new StalledReads();
   readonly #anchors: AnchorReader;
 
   constructor(
@@ -134,6 +137,10 @@ export class Membership implements GroupListener, LaneHost {
   get trouble(): { readonly since: Date; readonly error: unknown } | undefined {
     return this.#anchors.trouble;
   }
+  /** What cannot be read because somebody left a transaction open. */
+  get stalledReads(): readonly StalledRead[] {
+    return this.#stalledReads.stalled(performance.now());
+  }
   get isStale(): boolean {
     return this.#heartbeats.isStale(performance.now());
   }
@@ -166,7 +173,10 @@ export class Membership implements GroupListener, LaneHost {
       await within(atRest, KILLED_MS);
     }
     const left = Math.max(endsAt - performance.now(), LEAVE_MS);
-    await within(Promise.all([this.#committer.flush(), ...lanes.flatMap((lane) => [lane.flush(), lane.unmark()])]), left / 2);
+    await within(
+      Promise.all([this.#committer.flush(), ...lanes.flatMap((lane) => [lane.flush(), lane.unmark()])]),
+      left / 2,
+    );
     await within(
       this.#client.leave().catch((error: unknown) => this.#logger.warn(`Leaving the group failed: ${String(error)}`)),
       left / 2,
@@ -186,6 +196,7 @@ export class Membership implements GroupListener, LaneHost {
     this.#anchored = false;
     this.#heartbeats.joined(performance.now());
     this.parts.brokers.end();
+    this.#stalledReads.clear();
     // Until the anchor, lanes of an earlier generation are still there, and kafkajs would commit theirs under the new one. While ending no anchor comes
     // any more, and what ends now is still ours to commit if nobody else can have had it.
     if (this.#ending && isSameMember) this.#committer.open();
@@ -221,6 +232,10 @@ export class Membership implements GroupListener, LaneHost {
   undecodable(batch: UndecodableBatch): void {
     const lane = this.#assignedLanes.of(batch);
     if (lane !== undefined && this.#anchored) this.#flow.block(batch, lane);
+  }
+
+  readable(readable: Readable): void {
+    this.#stalledReads.seen(readable, performance.now());
   }
 
   heartbeat(): void {
@@ -331,6 +346,7 @@ export class Membership implements GroupListener, LaneHost {
     const detail = `no heartbeat was answered for ${Math.round(this.#heartbeats.silentMs(now) / 1000)} s`;
     if (this.#heartbeats.isStale(now) && !this.#heartbeats.isJoining)
       this.parts.brokers.begin('The brokers do not answer, so nothing new begins', detail);
+    this.#tellStalled();
     const refusedMs = this.#committer.refusedMs(now);
     // kafkajs asks a coordinator that is frozen again and again, for minutes. A new client asks the others.
     if (this.#heartbeats.isLost(now)) this.crashed(new Error(detail));
@@ -338,6 +354,12 @@ export class Membership implements GroupListener, LaneHost {
     else if (refusedMs > this.parts.config.sessionTimeout && !this.#heartbeats.isJoining)
       this.crashed(new Error(`no offset commit was taken for ${Math.round(refusedMs / 1000)} s`));
     else void this.#commit();
+  }
+
+  #tellStalled(): void {
+    const [first] = this.stalledReads;
+    if (first === undefined) this.parts.reads.end();
+    else this.parts.reads.begin('Records cannot be read', stalledDetail(first));
   }
 
   async #anchor(epoch: number): Promise<void> {

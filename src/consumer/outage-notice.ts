@@ -1,13 +1,19 @@
 import { Logger } from '@nestjs/common';
 import type { EmitEvent } from '../shared/events.js';
 
+const ENDED = {
+  DATABASE_UNAVAILABLE: 'The database is',
+  BROKER_UNAVAILABLE: 'The brokers are',
+  READ_STALLED: 'What could not be read is',
+};
+
 /** Tells once that something is away, and once that it is back. */
 export class OutageNotice {
   readonly #logger = new Logger('IdempotentKafkaServer');
   #begun: { readonly since: Date; readonly detail: string } | undefined;
 
   constructor(
-    private readonly code: 'DATABASE_UNAVAILABLE' | 'BROKER_UNAVAILABLE',
+    private readonly code: keyof typeof ENDED,
     private readonly emit: EmitEvent,
   ) {}
 
@@ -28,7 +34,7 @@ export class OutageNotice {
     const seconds = Math.round((Date.now() - this.#begun.since.getTime()) / 1000);
     this.#begun = undefined;
     const detail = `back after ${seconds} s`;
-    this.#logger.log(`${this.code === 'DATABASE_UNAVAILABLE' ? 'The database is' : 'The brokers are'} ${detail}`);
+    this.#logger.log(`${ENDED[this.code]} ${detail}`);
     this.emit({ name: 'recovered', code: this.code, detail });
   }
 }

@@ -175,7 +175,8 @@ export class RecordDelivery {
   /** The delivery of the record behind this one, if nothing but that comes next: one handler, nothing parked, nobody who waits for its slot. */
   #successor({ handler, record, lane }: Work): DeliveryInProgress | undefined {
     const next = lane.parking.hasParked || this.parts.slots.isWanted ? undefined : lane.follower(record);
-    const isPlain = handler.profile.transaction === 'database' && handler.profile.batch === undefined && handler.isEventHandler;
+    const isPlain =
+      handler.profile.transaction === 'database' && handler.profile.batch === undefined && handler.isEventHandler;
     if (next === undefined || !isPlain || this.#handlersOf(next).length > 1) return undefined;
     const delivery = this.#newDelivery({ handler, record: next, lane }, 1);
     lane.ahead = { record: next, delivery };

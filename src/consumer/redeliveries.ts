@@ -102,7 +102,11 @@ export class Redeliveries implements Redelivery {
 }
 
 /** No offset says that it was done, so it is sent at least once: under the ids that it always has. */
-async function sentBy(producer: Pick<CheckedProducer, 'send'>, report: DeliveryReport, sends: KafkaSends): Promise<DeliveryReport> {
+async function sentBy(
+  producer: Pick<CheckedProducer, 'send'>,
+  report: DeliveryReport,
+  sends: KafkaSends,
+): Promise<DeliveryReport> {
   if (report.outcome !== 'processed') return report;
   try {
     await producer.send(sends.close());

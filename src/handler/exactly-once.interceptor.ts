@@ -13,7 +13,8 @@ export class ExactlyOnceInterceptor implements NestInterceptor {
 
   intercept(context: ExecutionContext, next: CallHandler): Observable<unknown> {
     const delivery = deliveryInProgress();
-    if (delivery?.sends === undefined) throw transportMissing(`${context.getClass().name}.${context.getHandler().name}`);
+    if (delivery?.sends === undefined)
+      throw transportMissing(`${context.getClass().name}.${context.getHandler().name}`);
     if (delivery.isHandling) return next.handle(); // bound twice: we are inside of the first
     if (delivery.taken) throw calledAgain(delivery);
     delivery.taken = true;

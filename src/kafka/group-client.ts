@@ -10,6 +10,7 @@ import {
 import { IdempotencyError } from '../shared/errors.js';
 import { within } from '../shared/within.js';
 import { Decoding, type DecodingSettings } from './codecs.js';
+import { lookAtFetched } from './fetched-partitions.js';
 import { byTopic, type PartitionOffset, type TopicPartition } from './positions.js';
 import { subscriptionAssigner } from './subscription-assigner.js';
 import { isMarker, undecodableOf, type Undecodable } from './undecodable-marker.js';
@@ -44,6 +45,8 @@ export interface GroupListener {
   filtered(batch: FilteredBatch): void;
   /** Comes again with every fetch until the partition is paused; nothing of the batch is skipped. */
   undecodable(batch: UndecodableBatch): void;
+  /** With each fetch: how far the partition may be read, `stable`, and how far it is written. */
+  readable(bounds: TopicPartition & { readonly stable: bigint; readonly end: bigint }): void;
   heartbeat(): void;
   /** The client is dead and disconnected. */
   crashed(error: Error): void;
@@ -70,6 +73,9 @@ export class GroupClient {
     decoding: DecodingSettings,
   ) {
     this.#decoding = new Decoding(decoding);
+    lookAtFetched(kafka, (topic, { partition, lastStableOffset, highWatermark }) => {
+      listener.readable({ topic, partition, stable: BigInt(lastStableOffset), end: BigInt(highWatermark) });
+    });
     this.consumer = kafka.consumer({
       // Round robin for as long as a member that knows nothing else is in the group.
       partitionAssigners: [subscriptionAssigner(() => this.#assigned), PartitionAssigners.roundRobin],

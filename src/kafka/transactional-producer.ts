@@ -91,7 +91,9 @@ export class TransactionalProducer {
         compression: this.settings.compression === 'gzip' ? CompressionTypes.GZIP : CompressionTypes.None,
         topicMessages,
       });
-      const missing = topicMessages.filter(({ topic, messages: sent }) => live.choice.missing(topic, sent, answer).length > 0);
+      const missing = topicMessages.filter(
+        ({ topic, messages: sent }) => live.choice.missing(topic, sent, answer).length > 0,
+      );
       if (missing.length > 0)
         throw new Error(`the answer lacks partitions of ${missing.map(({ topic }) => topic).join(', ')}`);
     }

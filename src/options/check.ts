@@ -38,7 +38,10 @@ export function checkExactlyOnceOptions(
   where: string,
 ): asserts value is KafkaExactlyOnceOptions | undefined {
   if (value === undefined) return;
-  refuse(where, faultsOf(value, ExactlyOnceShape, () => []));
+  refuse(
+    where,
+    faultsOf(value, ExactlyOnceShape, () => []),
+  );
 }
 
 function refuse(where: string, faults: readonly Fault[]): void {

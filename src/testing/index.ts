@@ -1,5 +1,5 @@
 // The test kit: a bad network between your application and its services, and waiting for what happens then.
-export { startKafkaProxy, type ArmedCommitError, type KafkaProxy, type KafkaProxyOptions } from './kafka-proxy.js';
+export { startKafkaProxy, type ArmedKafkaFault, type KafkaProxy, type KafkaProxyOptions } from './kafka-proxy.js';
 export { startPostgresProxy, type PostgresProxy, type PostgresProxyOptions } from './postgres-proxy.js';
 export type { Direction } from './faulty-pipe.js';
 export type { ArmedCut, NetworkProxy } from './network-proxy.js';

@@ -11,11 +11,15 @@ import {
 } from './kafka-wire.js';
 import { ProxiedConnection } from './proxied-connection.js';
 
+export type Lost = 'request' | 'answer';
+
 /** What the proxy wants with the requests of its connections. */
 export interface RequestWatch {
   seen(header: RequestHeader): void;
   /** The error code that this commit is to be answered with; undefined leaves it alone. */
   errorForCommit(): number | undefined;
+  /** Which of the two gets lost: the request itself, or the answer to it. */
+  loses(header: RequestHeader): Lost | undefined;
 }
 
 /**
@@ -24,6 +28,7 @@ export interface RequestWatch {
  */
 export class KafkaConnection extends ProxiedConnection {
   private readonly refused = new Map<number, { apiVersion: number; errorCode: number }>();
+  private readonly unanswered = new Set<number>();
 
   constructor(
     client: Socket,
@@ -39,6 +44,9 @@ export class KafkaConnection extends ProxiedConnection {
   private fromClient(request: Buffer): void {
     const header = requestHeader(request);
     this.watch.seen(header);
+    const lost = this.watch.loses(header);
+    if (lost === 'request') return;
+    if (lost === 'answer') this.unanswered.add(header.correlationId);
     const errorCode = isReadableCommit(header) ? this.watch.errorForCommit() : undefined;
     if (errorCode === undefined) return this.toServer.send(request);
     this.refused.set(header.correlationId, { apiVersion: header.apiVersion, errorCode });
@@ -46,6 +54,7 @@ export class KafkaConnection extends ProxiedConnection {
   }
 
   private fromServer(response: Buffer): void {
+    if (this.unanswered.delete(correlationIdOf(response))) return;
     const refused = this.refused.get(correlationIdOf(response));
     if (refused === undefined) return this.toClient.send(response);
     this.refused.delete(correlationIdOf(response));

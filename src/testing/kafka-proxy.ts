@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
 import type { NetworkConditions } from './faulty-pipe.js';
-import { KafkaConnection } from './kafka-connection.js';
+import { KafkaConnection, type Lost } from './kafka-connection.js';
 import { NetworkProxy } from './network-proxy.js';
 import { onFreePort } from './on-free-port.js';
 import type { ProxiedConnection } from './proxied-connection.js';
@@ -36,6 +36,7 @@ export async function startKafkaProxy({ target, port }: KafkaProxyOptions): Prom
 export class KafkaProxy extends NetworkProxy {
   private readonly counts = new Map<number, number>();
   private readonly commitErrors: CommitError[] = [];
+  private readonly losses: Loss[] = [];
 
   /** Use `startKafkaProxy`. */
   constructor(target: { host: string; port: number }, port: number) {
@@ -58,29 +59,37 @@ export class KafkaProxy extends NetworkProxy {
    * Commits in version 8 of the request and above are let through; kafkajs sends 5 at most.
    * `times`: so many commits, one after another. Default 1.
    */
-  answerCommitWith(errorCode: number, { times = 1 }: { times?: number } = {}): ArmedCommitError {
+  answerCommitWith(errorCode: number, { times = 1 }: { times?: number } = {}): ArmedKafkaFault {
     const error = new CommitError(errorCode, times);
     this.commitErrors.push(error);
     return error;
+  }
+
+  /** The next request with this api key, or the answer to it, gets lost on the way, and nothing else does. */
+  lose(what: Lost, apiKey: number): ArmedKafkaFault {
+    const loss = new Loss(what, apiKey);
+    this.losses.push(loss);
+    return loss;
   }
 
   protected override join(client: Socket, server: Socket, conditions: NetworkConditions): ProxiedConnection {
     return new KafkaConnection(client, server, conditions, {
       seen: ({ apiKey }) => void this.counts.set(apiKey, this.requests(apiKey) + 1),
       errorForCommit: () => this.commitErrors.find((error) => error.take())?.errorCode,
+      loses: ({ apiKey }) => this.losses.find((loss) => loss.take(apiKey))?.what,
     });
   }
 }
 
-/** An error that waits for a commit. */
-export interface ArmedCommitError {
-  /** How many commits it has struck. */
+/** A fault that waits for a request. */
+export interface ArmedKafkaFault {
+  /** How many requests it has struck. */
   readonly hits: number;
-  /** No more commits from now on. */
+  /** It strikes no more from now on. */
   disarm(): void;
 }
 
-class CommitError implements ArmedCommitError {
+class CommitError implements ArmedKafkaFault {
   hits = 0;
 
   constructor(
@@ -96,6 +105,27 @@ class CommitError implements ArmedCommitError {
 
   disarm(): void {
     this.times = 0;
+  }
+}
+
+class Loss implements ArmedKafkaFault {
+  hits = 0;
+  #isArmed = true;
+
+  constructor(
+    readonly what: Lost,
+    private readonly apiKey: number,
+  ) {}
+
+  take(apiKey: number): boolean {
+    if (!this.#isArmed || apiKey !== this.apiKey) return false;
+    this.#isArmed = false;
+    this.hits += 1;
+    return true;
+  }
+
+  disarm(): void {
+    this.#isArmed = false;
   }
 }
 

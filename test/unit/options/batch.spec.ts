@@ -50,7 +50,7 @@ test.each([
     }
     return Billing;
   };
-  expect(both).toThrow(/stands beside @Idempotent(Batch)?\(\): the handler gets either one event or an array/);
+  expect(both).toThrow(/stands beside @Idempotent(Batch)?\(\): a handler has one of them/);
 });
 
 test('bound twice it acts once, as @Idempotent() does', () => {
