@@ -32,16 +32,17 @@ export interface KafkaCommit {
  * - a {@link commit} that rejects may have happened or not.
  */
 export class TransactionalProducer {
-  #live: { readonly producer: Producer; readonly choice: PartitionChoice } | undefined;
-  #closed = false;
+  #live: LiveProducer | undefined;
+  #turn = 0;
 
   constructor(
     private readonly newKafka: (retry: RetryOptions) => Kafka,
     private readonly settings: ProducerSettings & { readonly groupId: string; readonly transactionalId: string },
   ) {}
 
-  /** Rejects as kafkajs does, or after seconds without an answer. */
+  /** Rejects as kafkajs does, after seconds without an answer, or when it is called again meanwhile: only the last may commit. */
   async fence(): Promise<void> {
+    const turn = (this.#turn += 1);
     this.#throwAway();
     const choice = new PartitionChoice(this.settings.createPartitioner);
     const producer = this.newKafka(SOON).producer({
@@ -53,23 +54,31 @@ export class TransactionalProducer {
       transactionTimeout: TRANSACTION_MS,
       retry: SOON,
     });
-    this.#live = { producer, choice };
-    await inTime(this.#begin(producer), 'the brokers did not answer');
-    if (this.#closed) this.#throwAway();
+    const live = new LiveProducer(producer, choice);
+    try {
+      await inTime(this.#begin(producer), 'the brokers did not answer');
+      if (turn !== this.#turn) throw new Error('it was fenced anew meanwhile, or closed');
+    } catch (error) {
+      live.throwAway();
+      throw error;
+    }
+    this.#live = live;
   }
 
   /** Rejects with MESSAGE_TOO_LARGE or BROKER_UNAVAILABLE, or a TypeError for what cannot be written. */
   async commit(commit: KafkaCommit): Promise<void> {
+    const live = this.#live;
     try {
-      await inTime(this.#commit(commit), 'the transaction did not end');
+      if (live === undefined) throw new Error('the producer was not fenced, or is closed');
+      await Promise.race([inTime(this.#commit(live, commit), 'the transaction did not end'), live.gone]);
     } catch (error) {
-      this.#throwAway();
+      if (this.#live === live) this.#throwAway(); // else another has taken its place
       throw sendError(error, commit.messages);
     }
   }
 
   close(): void {
-    this.#closed = true;
+    this.#turn += 1;
     this.#throwAway();
   }
 
@@ -80,9 +89,7 @@ export class TransactionalProducer {
     await transaction.abort();
   }
 
-  async #commit({ messages, offset, onSent }: KafkaCommit): Promise<void> {
-    const live = this.#live;
-    if (live === undefined) throw new Error('the producer is closed, or was not fenced');
+  async #commit(live: LiveProducer, { messages, offset, onSent }: KafkaCommit): Promise<void> {
     const transaction = await live.producer.transaction();
     for (const part of inParts(messages, SEND_BYTES, bytesOf)) {
       const topicMessages = messagesByTopic(part);
@@ -120,9 +127,27 @@ export class TransactionalProducer {
 
   /** Never aborts: after an error nobody knows how its transaction stands, and the next fence ends it. */
   #throwAway(): void {
-    const { producer } = this.#live ?? {};
+    this.#live?.throwAway();
     this.#live = undefined;
-    if (producer !== undefined) void within(producer.disconnect(), CLOSE_MS).catch(() => {}); // what it still holds is nobody's
+  }
+}
+
+class LiveProducer {
+  /** Rejects when it is thrown away: kafkajs may leave what it was doing without an end. */
+  readonly gone: Promise<never>;
+  #tellGone: (error: Error) => void = () => {};
+
+  constructor(
+    readonly producer: Producer,
+    readonly choice: PartitionChoice,
+  ) {
+    this.gone = new Promise((_, reject) => (this.#tellGone = reject));
+    this.gone.catch(() => {}); // whoever waits for a commit hears of it
+  }
+
+  throwAway(): void {
+    this.#tellGone(new Error('its producer was fenced, or closed'));
+    void within(this.producer.disconnect(), CLOSE_MS).catch(() => {}); // what it still holds is nobody's
   }
 }
 
