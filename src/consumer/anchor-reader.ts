@@ -47,7 +47,7 @@ export class AnchorReader {
   /** Where the group stands. Kafka transactions that an earlier owner has open are ended before. */
   positions(partitions: readonly TopicPartition[], isWanted: () => boolean): Promise<Positions | undefined> {
     return this.#asLongAsItTakes(isWanted, async () => {
-      await this.parts.transactions.fence(partitions);
+      await this.parts.transactions.fence(partitions, isWanted);
       return this.parts.reader.positions(this.parts.groupId, partitions);
     });
   }
@@ -111,7 +111,7 @@ export class AnchorReader {
         if (this.#trouble === undefined) {
           const message = (error as Error).message;
           this.#logger.warn(
-            `Reading the group's offsets, or what is parked, failed, so nothing runs yet and it is tried again: ${message}`,
+            `What has to be known of the partitions before they go on could not be read, so nothing runs yet and it is tried again: ${message}`,
           );
         }
         this.#trouble = { since: this.#trouble?.since ?? new Date(), error };

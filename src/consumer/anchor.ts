@@ -55,7 +55,7 @@ export function startOf(anchor: Opening): bigint {
 
 const NOWHERE = -1n;
 /** What kafkajs writes over an offset that is out of range. */
-const RESET = -2n;
+export const RESET = -2n;
 
 /** `offset` if its records can still be there, else what the policy says. `from`: what a gap is told to begin with. */
 export function inRange(

@@ -46,7 +46,7 @@ export class AssignedLanes {
     const key = partitionKey(place);
     const lane = new Lane({
       place,
-      transactions: this.parts.transactions.of(place),
+      transactions: this.parts.transactions.needed(place),
       ledger: new OffsetLedger(startOf(anchor), committed),
       host: this.host,
       delivery,
@@ -58,6 +58,7 @@ export class AssignedLanes {
     });
     endings.set(key, lane.ended);
     this.#byPlace.set(key, lane);
+    lane.admit();
     return lane;
   }
 

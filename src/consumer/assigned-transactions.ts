@@ -25,14 +25,22 @@ export class AssignedTransactions {
 
   constructor(private readonly parts: AssignedTransactionsParts) {}
 
-  of(place: TopicPartition): LaneTransactions | undefined {
-    return this.#byPlace.get(partitionKey(place));
+  /** Undefined: what is made of this topic's records is in no Kafka transaction. */
+  needed(place: TopicPartition): LaneTransactions | undefined {
+    if (!this.parts.isExactlyOnce(place.topic)) return undefined;
+    const transactions = this.#byPlace.get(partitionKey(place));
+    if (transactions === undefined) throw new Error(`${place.topic}[${place.partition}] was not fenced`);
+    return transactions;
   }
 
-  /** After every join, and before the group's offsets are read. Rejects if one cannot be fenced. */
-  async fence(places: readonly TopicPartition[]): Promise<void> {
+  /** After every join, and before the group's offsets are read; no more of them once it is not wanted. Rejects if one cannot be fenced. */
+  async fence(places: readonly TopicPartition[], isWanted: () => boolean): Promise<void> {
     const waiting = places.filter(({ topic }) => this.parts.isExactlyOnce(topic));
-    while (waiting.length > 0) await Promise.all(waiting.splice(0, FENCES_AT_ONCE).map((place) => this.#fence(place)));
+    while (waiting.length > 0 && isWanted()) {
+      const ended = await Promise.allSettled(waiting.splice(0, FENCES_AT_ONCE).map((place) => this.#fence(place)));
+      const failed = ended.find(({ status }) => status === 'rejected');
+      if (failed !== undefined) throw (failed as PromiseRejectedResult).reason;
+    }
   }
 
   /** Those of all other partitions are lost: what they have open is ended by whoever fences next. */
@@ -46,7 +54,7 @@ export class AssignedTransactions {
   }
 
   async #fence(place: TopicPartition): Promise<void> {
-    let transactions = this.of(place);
+    let transactions = this.#byPlace.get(partitionKey(place));
     if (transactions === undefined) {
       transactions = this.#open(place);
       this.#byPlace.set(partitionKey(place), transactions);
@@ -57,7 +65,12 @@ export class AssignedTransactions {
   #open(place: TopicPartition): LaneTransactions {
     const { newKafka, groupId, reader, emit } = this.parts;
     const transactionalId = `${groupId}.${place.topic}.${place.partition}`;
-    const producer = new TransactionalProducer(newKafka, { ...this.parts.producer, groupId, transactionalId });
+    const producer = new TransactionalProducer(newKafka, {
+      ...this.parts.producer,
+      groupId,
+      transactionalId,
+      knownTopic: place.topic,
+    });
     return new LaneTransactions({ place, groupId, producer, reader, emit });
   }
 }

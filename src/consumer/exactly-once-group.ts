@@ -26,7 +26,6 @@ export class ExactlyOnceGroup implements SharedTransaction {
 
   /** Nothing has left. */
   rollback(): Promise<void> {
-    for (const { sends } of this.#deliveries) sends?.close();
     return Promise.resolve();
   }
 }

@@ -109,12 +109,16 @@ export class GroupDelivery {
   /** Never rejects. */
   async attempt(records: readonly ConsumedRecord[], lane: GroupWork): Promise<GroupEnd> {
     const handlers = this.parts.handlers.handlersOf(lane.topic);
-    const slots = await this.parts.delivery.begin(lane);
+    let slots = await this.parts.delivery.begin(lane);
     if (slots === 0) return INTERRUPTED;
-    try {
-      return await this.#attempt({ records, handlers, lane });
-    } finally {
+    const release = () => {
       this.parts.slots.release(slots);
+      slots = 0;
+    };
+    try {
+      return await this.#attempt({ records, handlers, lane }, release);
+    } finally {
+      release();
     }
   }
 
@@ -128,7 +132,8 @@ export class GroupDelivery {
     for (const on of this.#apart.get(lane) ?? []) this.parts.attempts.kill(on, error);
   }
 
-  async #attempt(group: Group): Promise<GroupEnd> {
+  /** `release`: gives its slots back, in front of what needs no connection. */
+  async #attempt(group: Group, release: () => void): Promise<GroupEnd> {
     const { lane } = group;
     const { count } = this.parts.restarts;
     const deliveries = group.records.map((record) => this.#deliveriesOf(record, group));
@@ -147,8 +152,10 @@ export class GroupDelivery {
       await shared.rollback();
       return stopped;
     }
+    if (kafka !== undefined) release();
     const ended = await shared.commit();
     if (ended.kind === 'committed') {
+      lane.retrying = undefined;
       if (kafka === undefined) this.parts.outage.passed();
       if (deliveries.some((ofRecord) => ofRecord.some(({ reported }) => reported?.outcome === 'processed')))
         lane.parking.survived();
@@ -159,6 +166,8 @@ export class GroupDelivery {
     }
     this.#tell(group, `was not committed`, ended.error);
     if (ended.kind === 'refused') return ended.isOutage ? FIRST : { end: 'failed' };
+    const detail = `nobody knows how a transaction of ${group.records.length} records was committed, or it was not, so they run again: ${noteOf(ended.error, new Date()).message}`;
+    lane.retrying = { since: lane.retrying?.since ?? new Date(), code: 'HANDLER_RETRYING', detail };
     await sleep(UNKNOWN_MS, undefined, { signal: lane.interrupted }).catch(() => undefined); // the caller looks
     return AGAIN;
   }

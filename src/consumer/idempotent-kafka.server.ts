@@ -43,6 +43,7 @@ import { warnOfSiblingGroup } from './sibling-group.js';
 import { RecordDelivery } from './record-delivery.js';
 import { Replies } from './replies.js';
 import { Slots } from './slots.js';
+import { StalledReads } from './stalled-reads.js';
 import { Subscription } from './subscription.js';
 
 /** What the transport needs of the module's options. */
@@ -287,6 +288,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
       outage,
       brokers: new OutageNotice('BROKER_UNAVAILABLE', this.emit),
       reads: new OutageNotice('READ_STALLED', this.emit),
+      stalledReads: new StalledReads(),
       barrier: this.#begin.barrier,
       handledBefore: this.#begin.handledBefore,
       emit: this.emit,

@@ -282,6 +282,11 @@ export class Lane implements StrandLane {
     if (this.isIdle) this.#host.ranDry();
   }
 
+  /** By an offset read behind the last fence it stands where the group does: what it has made may be committed. */
+  admit(): void {
+    this.#transactions?.admit(this);
+  }
+
   /** Writes the group's offset, if that is this lane's to write. */
   async flush(): Promise<void> {
     await this.#transactions?.flush(this);

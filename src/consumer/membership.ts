@@ -16,7 +16,7 @@ import {
 import type { NewKafka } from '../kafka/kafka-client.js';
 import { partitionKey, type TopicPartition } from '../kafka/positions.js';
 import { within } from '../shared/within.js';
-import { inRange, startOf } from './anchor.js';
+import { inRange, RESET, startOf } from './anchor.js';
 import { AnchorReader } from './anchor-reader.js';
 import { AssignedLanes } from './assigned-lanes.js';
 import { AssignedTransactions } from './assigned-transactions.js';
@@ -31,7 +31,7 @@ import type { Outage } from './outage.js';
 import type { OutageNotice } from './outage-notice.js';
 import type { GroupDelivery } from './group-delivery.js';
 import type { RecordDelivery } from './record-delivery.js';
-import { stalledDetail, StalledReads, type Readable, type StalledRead } from './stalled-reads.js';
+import { stalledDetail, type Readable, type StalledRead, type StalledReads } from './stalled-reads.js';
 import type { Strand } from './strand.js';
 
 /** For what was killed to say how it ended: a little more than a delivery is waited for. */
@@ -59,6 +59,7 @@ export interface MembershipParts {
   readonly outage: Outage;
   readonly brokers: OutageNotice;
   readonly reads: OutageNotice;
+  readonly stalledReads: StalledReads;
   readonly barrier: Barrier;
   readonly handledBefore: HandledBefore;
   readonly emit: EmitEvent;
@@ -98,7 +99,6 @@ export class Membership implements GroupListener, LaneHost {
   #ending = false;
   #ended: Promise<void> | undefined;
   readonly #heartbeats: HeartbeatWatch;
-  readonly #stalledReads = new StalledReads();
   readonly #anchors: AnchorReader;
 
   constructor(
@@ -139,7 +139,7 @@ export class Membership implements GroupListener, LaneHost {
   }
   /** What cannot be read because somebody left a transaction open. */
   get stalledReads(): readonly StalledRead[] {
-    return this.#stalledReads.stalled(performance.now());
+    return this.parts.stalledReads.stalled(performance.now());
   }
   get isStale(): boolean {
     return this.#heartbeats.isStale(performance.now());
@@ -196,7 +196,7 @@ export class Membership implements GroupListener, LaneHost {
     this.#anchored = false;
     this.#heartbeats.joined(performance.now());
     this.parts.brokers.end();
-    this.#stalledReads.clear();
+    this.parts.stalledReads.keepOnly(partitions);
     // Until the anchor, lanes of an earlier generation are still there, and kafkajs would commit theirs under the new one. While ending no anchor comes
     // any more, and what ends now is still ours to commit if nobody else can have had it.
     if (this.#ending && isSameMember) this.#committer.open();
@@ -235,7 +235,7 @@ export class Membership implements GroupListener, LaneHost {
   }
 
   readable(readable: Readable): void {
-    this.#stalledReads.seen(readable, performance.now());
+    this.parts.stalledReads.seen(readable, performance.now());
   }
 
   heartbeat(): void {
@@ -275,7 +275,7 @@ export class Membership implements GroupListener, LaneHost {
 
   /** Another member, which had the partition meanwhile or has it now. */
   outrun(lane: Lane): void {
-    const message = 'Another member has committed in this partition meanwhile';
+    const message = 'The group stands elsewhere than this member had left it, so somebody else has committed there';
     this.#logger.warn(`${message}: ${lane.topic}[${lane.partition}] goes on from the group's offset (PRODUCER_FENCED)`);
     this.#anchorAnew([lane], new IdempotencyError('PRODUCER_FENCED', message, { retryable: true }));
   }
@@ -377,6 +377,7 @@ export class Membership implements GroupListener, LaneHost {
         retryable: true,
       }),
     );
+    for (const lane of this.lanes) lane.admit(); // those that are kept
     const openings = await this.#anchors.openings(opening, known, isWanted);
     if (openings === undefined) return;
     for (const { isForgotten, ...read } of openings) {
@@ -420,8 +421,11 @@ export class Membership implements GroupListener, LaneHost {
     const known = await this.#anchors.positions([lane], isWanted);
     const bounds = known?.bounds.get(partitionKey(lane));
     if (bounds === undefined || lane.isDead || !lane.isIdle) return;
+    const committed = known!.committed.get(partitionKey(lane));
+    if (lane.kafka !== undefined && committed !== RESET && committed !== lane.ledger.committable) return lane.outrun();
     const anchor = inRange(lane.ledger.next, bounds, this.parts.offsetOutOfRange);
     if (anchor.gap === undefined) {
+      lane.admit();
       this.#flow.restart(lane);
       this.#resume([lane]);
       return;

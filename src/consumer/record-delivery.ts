@@ -153,8 +153,8 @@ export class RecordDelivery {
       delivery.beforeRun = () => lane.mark(record.offset);
       delivery.successor = () => this.#successor(work);
       const ran = await this.parts.attempts.run(handler, record, { delivery, on: lane });
-      const report = lane.kafka === undefined ? ran : await sent(ran, delivery, lane.kafka);
       this.parts.slots.release(slots);
+      const report = lane.kafka === undefined ? ran : await sent(ran, delivery, lane.kafka);
       if (delivery.ahead !== undefined) await delivery.ahead.discard(); // its interceptor was not reached
       const step = this.#decide(work, delivery, { report, tried });
       switch (step.step) {

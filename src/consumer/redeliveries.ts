@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { CheckedProducer } from '../kafka/checked-producer.js';
+import { bytesOfMessage, inParts, SEND_BYTES } from '../kafka/send-parts.js';
 import type { DeliveryReport } from '../shared/delivery.js';
 import { IdempotencyError, type ErrorCode } from '../shared/errors.js';
 import { noteOf } from '../shared/failed-attempt.js';
@@ -109,7 +110,7 @@ async function sentBy(
 ): Promise<DeliveryReport> {
   if (report.outcome !== 'processed') return report;
   try {
-    await producer.send(sends.close());
+    for (const part of inParts(sends.messages, SEND_BYTES, bytesOfMessage)) await producer.send(part);
     return report;
   } catch (error) {
     return { outcome: 'failed', error };

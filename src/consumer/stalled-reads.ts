@@ -3,7 +3,7 @@ import { partitionKey, type TopicPartition } from '../kafka/positions.js';
 /** Transactions last for moments; Kafka's own clients are ended by the broker after a minute. */
 const STALLED_MS = 10_000;
 /** A partition that is not fetched tells nothing. */
-const FORGOTTEN_MS = 5_000;
+const FORGOTTEN_MS = 30_000;
 
 /** How far a partition may be read, and how far it is written. */
 export interface Readable extends TopicPartition {
@@ -31,8 +31,10 @@ export class StalledReads {
     else [known.readable, known.seenAt] = [readable, now];
   }
 
-  clear(): void {
-    this.#open.clear();
+  /** Of all other partitions somebody else tells. */
+  keepOnly(places: readonly TopicPartition[]): void {
+    const kept = new Set(places.map(partitionKey));
+    for (const key of this.#open.keys()) if (!kept.has(key)) this.#open.delete(key);
   }
 
   stalled(now: number): StalledRead[] {

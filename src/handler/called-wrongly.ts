@@ -1,7 +1,7 @@
 import type { DeliveryInProgress } from '../shared/delivery.js';
 import { IdempotencyError } from '../shared/errors.js';
 
-/** The transport tries again, with a new delivery and a claim; a second run of this one would have neither. */
+/** The transport tries again, with a new delivery and what that needs; a second run of this one would not have it. */
 export function calledAgain({ consumer, reported }: DeliveryInProgress): unknown {
   if (reported !== undefined && 'error' in reported) return reported.error;
   return new IdempotencyError(

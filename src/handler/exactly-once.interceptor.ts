@@ -5,6 +5,7 @@ import { placeOf, type EmitEvent } from '../shared/events.js';
 import { EMIT_EVENT } from '../shared/tokens.js';
 import { calledAgain, transportMissing } from './called-wrongly.js';
 import { lastValueOf } from './last-value-of.js';
+import { reportOf } from './report-of.js';
 
 /** Runs a `@KafkaExactlyOnce()` handler and tells the transport how it ended, whatever Nest or an exception filter makes of an error: what it has published is sent only if it ended well. */
 @Injectable()
@@ -30,9 +31,10 @@ export class ExactlyOnceInterceptor implements NestInterceptor {
       delivery.report({ outcome: 'processed' });
       return value;
     } catch (error) {
-      delivery.sends?.close();
-      delivery.report({ outcome: 'failed', error });
+      delivery.report(reportOf(error, undefined));
       throw error;
+    } finally {
+      delivery.sends?.close();
     }
   }
 }

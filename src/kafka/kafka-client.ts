@@ -1,22 +1,21 @@
 import { Logger } from '@nestjs/common';
-import { Kafka, logLevel, type KafkaConfig, type RetryOptions, type logCreator } from 'kafkajs';
+import { Kafka, logLevel, type KafkaConfig, type logCreator } from 'kafkajs';
 import { hideAborted } from './aborted-records.js';
 import { lookAtFetched } from './fetched-partitions.js';
 import { SilentBrokers } from './silent-brokers.js';
 
 /**
  * Makes a kafkajs client of our own for each purpose: what one of them does to its connections or metadata never disturbs another. What one learns of a broker that takes
- * connections and never answers, all of them know. Each begins with another of the brokers, so that they are not all at one. `retry` is in place of the configured one.
+ * connections and never answers, all of them know. Each begins with another of the brokers, so that they are not all at one.
  */
-export type NewKafka = (retry?: RetryOptions) => Kafka;
+export type NewKafka = () => Kafka;
 
 export function kafkaClients(config: KafkaConfig): NewKafka {
   const { brokers, logCreator = nestLogCreator } = config;
   const silent = new SilentBrokers(config);
-  return (retry = config.retry) => {
+  return () => {
     const kafka = new Kafka({
       ...config,
-      ...(retry === undefined ? {} : { retry }),
       brokers: Array.isArray(brokers) ? silent.inOrder(rotated(brokers)) : brokers,
       logCreator,
       socketFactory: silent.socketFactory,

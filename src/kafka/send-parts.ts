@@ -1,3 +1,7 @@
+import type { OutgoingMessage } from './checked-producer.js';
+
+/** Of one send: the usual max.message.bytes, with some room. */
+export const SEND_BYTES = 900_000;
 /** For a message's own lengths and those of its headers. */
 const OVERHEAD = 100;
 
@@ -18,4 +22,11 @@ export function inParts<T>(items: readonly T[], most: number, bytesOf: (item: T)
     left -= bytes;
   }
   return parts;
+}
+
+/** Of key, value and headers. */
+export function bytesOfMessage({ key, value, headers = {} }: OutgoingMessage): number {
+  let bytes = (key?.length ?? 0) + (value?.length ?? 0);
+  for (const name in headers) bytes += Buffer.byteLength(name) + Buffer.byteLength(headers[name] as Buffer);
+  return bytes;
 }

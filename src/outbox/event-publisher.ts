@@ -84,7 +84,7 @@ export class EventPublisher {
   /** Under an id that is the same whenever the record is handled again. */
   #addTo(delivery: ExactlyOnceDelivery, topic: string, value: unknown, options: PublishOptions): Published {
     const { sends, consumer, topic: from, partition, offset, timestamp } = delivery;
-    const origin = [consumer, from, partition, offset, timestamp.getTime(), topic, sends.count];
+    const origin = [consumer, from, partition, offset, timestamp.getTime(), topic, sends.messages.length];
     const id = options.id ?? uuidOf(JSON.stringify(origin));
     const message = encodeMessage(topic, value, { ...options, id }, this.parts);
     if (message.dedupeKey !== undefined) throw withoutRow(topic, '@KafkaExactlyOnce()');
@@ -135,7 +135,7 @@ function noTransaction(topic: string): IdempotencyError {
   return new IdempotencyError(
     'NO_TRANSACTION',
     `publish('${topic}') was called outside a transaction, or when its transaction had ended, so there is nothing the event could be committed with. Call it in an @Idempotent() handler, in ` +
-      'TransactionScope.run(), or in TransactionScope.join() with the manager of a transaction of your own; or send it by itself with { direct: true }',
+      'TransactionScope.run(), in a @KafkaExactlyOnce() handler, awaited there, or in TransactionScope.join() with the manager of a transaction of your own; or send it by itself with { direct: true }',
     { facts: { topic } },
   );
 }

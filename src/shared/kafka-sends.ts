@@ -16,17 +16,16 @@ export class KafkaSends {
   get isClosed(): boolean {
     return this.#isClosed;
   }
-  get count(): number {
-    return this.#messages.length;
+  /** In the order of the calls. */
+  get messages(): readonly SentMessage[] {
+    return this.#messages;
   }
 
   add(message: SentMessage): void {
     this.#messages.push(message);
   }
 
-  /** Gives what is to be sent, in the order of the calls. */
-  close(): readonly SentMessage[] {
+  close(): void {
     this.#isClosed = true;
-    return this.#messages;
   }
 }

@@ -7,7 +7,7 @@ import { until } from 'nestjs-kafka-idempotency/testing';
 import type { Failpoint } from './kit/child.js';
 import { committedRecords } from './kit/committed-records.js';
 import { eventHandler, exactlyOnceHandler, Gate, writeEffect, type TestEvent } from './kit/handlers.js';
-import { testService, testWorker, testWorld } from './kit/in-test.js';
+import { testProxy, testService, testWorker, testWorld } from './kit/in-test.js';
 import { parkedRows } from './kit/parked.js';
 import { seeded } from './kit/seeded.js';
 import type { World } from './kit/world.js';
@@ -48,37 +48,43 @@ test('what is published in an exactly-once handler and the offset of its record 
 });
 
 test('F53 processes killed at every point of their transactions: who reads committed finds the output of 20,000 events once each, in order', async () => {
+  const [events, kills, random] = [20_000, 20, seeded(53)];
   const world = await testWorld();
   const [from, to] = [await world.topic(4), await world.topic(2, 'out')];
-  const random = seeded(53);
-  const sent: string[] = [];
-  const sendSome = async () => {
-    const ids = Array.from({ length: 1_000 }, (_, at) => `e${sent.length + at}`);
-    await world.send(from, ...ids.map((id) => ({ id, key: `k${Number(id.slice(1)) % 97}` })));
-    sent.push(...ids);
-  };
   const live = (failpoint?: Failpoint) =>
     testWorker(world, { topic: from, forwardTo: to, ...(failpoint === undefined ? {} : { failpoint }) });
   const workers = [live(), live()];
-  for (let kill = 0; kill < 20; kill += 1) {
-    await sendSome();
-    const at = kill % workers.length;
-    // Half of them at any time, and half with all of a transaction sent and its end not.
-    if (kill % 4 < 2) await sleep(300 + random() * 1_500);
-    else {
+  let [sent, killed] = [0, 0];
+  const sending = (async () => {
+    while (sent < events || killed < kills) {
+      const numbers = Array.from({ length: 50 }, (_, at) => sent + at);
+      await world.send(from, ...numbers.map((number) => ({ id: `e${number}`, key: `k${number % 97}` })));
+      sent += numbers.length;
+      if (killed < kills) await sleep(120); // the pace of the events, so that each life has some
+    }
+  })();
+  for (; killed < kills; killed += 1) {
+    const at = killed % workers.length;
+    // Half of them at any time, and half with all of a transaction sent and its end not. Never three in a row at one record: that is taken for its fault.
+    if (killed % 4 < 2) {
+      const victim = workers[at]!;
+      await until(() => victim.offsetsOf('committed').length > 4, { what: 'work', timeoutMs: 30_000 });
+      await sleep(random() * 500);
+    } else {
       await workers[at]!.kill();
-      workers[at] = live({ at: 'committing', nth: 3 + Math.floor(random() * 6) });
+      workers[at] = live({ at: 'committing', nth: 5 + Math.floor(random() * 5) });
       await until(() => !workers[at]!.isRunning, { what: 'its death between send and end', timeoutMs: 30_000 });
     }
     await workers[at]!.kill();
     workers[at] = live();
   }
+  await sending;
   await world.untilAtEnd(from, 60_000);
   expect(await world.db.query('SELECT record_offset, reason FROM parked_events')).toEqual([]);
   const records = await committedRecords(world, to);
   const found = records.map(({ value }) => (JSON.parse(value!) as TestEvent).id);
-  expect(found.length, 'doubled or missing').toBe(20_000);
-  expect(new Set(found).size).toBe(20_000);
+  expect(found.length, 'doubled or missing').toBe(sent);
+  expect(new Set(found).size).toBe(sent);
   const last = new Map<string, number>();
   for (const { key, value } of records) {
     const number = Number((JSON.parse(value!) as TestEvent).id.slice(1));
@@ -304,3 +310,45 @@ test('somebody else commits under the same transactional.id meanwhile: nothing o
   expect(service.named('revoked')).toMatchObject([{ partitions: [{ topic: from, partition: 0 }] }]);
   expect(service.failures).toEqual([]);
 });
+
+test('an outage of the database, which its handlers do not need, parks no record of an exactly-once topic', async () => {
+  const world = await testWorld();
+  const proxy = await testProxy(world);
+  const [from, to] = [await world.topic(), await world.topic(1, 'out')];
+  const service = await testService(world, {
+    databaseUrl: proxy.url,
+    controllers: [exactlyOnceHandler(from, ({ id }, publisher) => publisher.publish(to, { id }))],
+    options: { retry: { attempts: 2, delay: 10, factor: 1, jitter: 'none' } },
+  });
+  await until(() => service.named('committed').length > 0, { what: 'the first position' });
+  proxy.refuse();
+  proxy.reset();
+  await world.send(from, { id: 'a' });
+  await until(() => service.named('received').length > 4, { what: 'more tries than it has attempts' });
+  await proxy.accept();
+  await world.untilCommitted(from, 1);
+  expect(await idsIn(world, to)).toEqual(['a']);
+  expect(await parkedRows(world)).toEqual([]);
+});
+
+test('what Kafka will never take fails its record, which is parked, and no other: a topic that does not exist, a partition that a topic does not have, a message too large for it', async () => {
+  const world = await testWorld();
+  const from = await world.topic();
+  const to = await world.topic(1, 'out', { config: { 'max.message.bytes': '2000' } });
+  const service = await testService(world, {
+    controllers: [
+      exactlyOnceHandler(from, async ({ id }, publisher) => {
+        await publisher.publish(to, { id });
+        if (id === 'e3') await publisher.publish(world.topicName('missing'), { id });
+        if (id === 'e5') await publisher.publish(to, { id }, { partition: 7 });
+        if (id === 'e7') await publisher.publish(to, { id, much: 'm'.repeat(3_000) });
+      }),
+    ],
+    options: { retry: { attempts: 2, delay: 10, factor: 1, jitter: 'none' } },
+  });
+  const ids = await sendNumbered(world, from, 10);
+  await world.untilCommitted(from, 10);
+  expect((await parkedRows(world)).map(({ offset }) => offset)).toEqual(['3', '5', '7']);
+  expect(await idsIn(world, to)).toEqual(ids.filter((_, at) => ![3, 5, 7].includes(at)));
+  expect(service.server.health().reasons).toEqual([]);
+}, 120_000);

@@ -4,6 +4,7 @@ import type { Type } from '@nestjs/common';
 import {
   currentDelivery,
   type EventName,
+  type EventPublisher,
   type IdempotencyEvent,
   type IdempotentBatchOptions,
 } from 'nestjs-kafka-idempotency';
@@ -127,10 +128,11 @@ function controllerOf(plan: WorkerPlan): Type {
 }
 
 function forwarder({ topic, handlerMs }: WorkerPlan, to: string): Type {
-  return exactlyOnceHandler(topic, async (event, publisher) => {
+  const forward = async (event: TestEvent, publisher: EventPublisher) => {
     await publisher.publish(to, event, { key: currentDelivery()!.key! });
     if (handlerMs !== undefined) await sleep(handlerMs); // a slow handler is what the test asks for
-  });
+  };
+  return exactlyOnceHandler(topic, forward, { maxSize: 50 });
 }
 
 async function handle(plan: WorkerPlan, event: TestEvent, tools: Tools): Promise<void> {

@@ -28,6 +28,8 @@ test('what is not fetched any more, or belongs to an earlier assignment, tells n
   expect(reads.stalled(60_000)).toEqual([]);
   reads.seen(at(7n, 9n), 60_000);
   expect(reads.stalled(60_000)).toHaveLength(1);
-  reads.clear();
+  reads.keepOnly([{ topic: 'orders', partition: 3 }]);
+  expect(reads.stalled(60_000)).toHaveLength(1);
+  reads.keepOnly([{ topic: 'orders', partition: 2 }]);
   expect(reads.stalled(60_000)).toEqual([]);
 });

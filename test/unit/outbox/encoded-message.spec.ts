@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { encodeMessage, sizeOf } from '#src/outbox/encoded-message.js';
-import { uuidV7 } from '#src/outbox/uuid.js';
+import { uuidOf, uuidV7 } from '#src/outbox/uuid.js';
 import { keyShard } from '#src/kafka/key-shard.js';
 
 const LIMIT = { maxBytes: 100, now: () => 0 };
@@ -50,4 +50,10 @@ it('B67: the shard of a key is murmur2 as Java has it, low bits', () => {
   // org.apache.kafka.common.utils.UtilsTest.testMurmur2
   const hashes = { '21': -973932308, foobar: -790332482, 'a-little-bit-long-string': -985981536, abc: 479470107 };
   for (const [key, hash] of Object.entries(hashes)) expect(keyShard(Buffer.from(key))).toBe(hash & 15);
+});
+
+test('a UUID that is the same for the same text', () => {
+  expect(uuidOf('orders[3]@7')).toBe(uuidOf('orders[3]@7'));
+  expect(uuidOf('orders[3]@7')).not.toBe(uuidOf('orders[3]@8'));
+  expect(uuidOf('orders[3]@7')).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
 });
