@@ -52,7 +52,7 @@ it('B67: the shard of a key is murmur2 as Java has it, low bits', () => {
   for (const [key, hash] of Object.entries(hashes)) expect(keyShard(Buffer.from(key))).toBe(hash & 15);
 });
 
-test('a UUID that is the same for the same text', () => {
+it('a UUID that is the same for the same text', () => {
   expect(uuidOf('orders[3]@7')).toBe(uuidOf('orders[3]@7'));
   expect(uuidOf('orders[3]@7')).not.toBe(uuidOf('orders[3]@8'));
   expect(uuidOf('orders[3]@7')).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
