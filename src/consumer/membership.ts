@@ -287,6 +287,11 @@ export class Membership implements GroupListener, LaneHost {
     void this.#anchor(this.#epoch);
   }
 
+  /** Of which record, the database does not say; so nothing that is not settled yet is taken for safe before a barrier. */
+  commitUnreplicated(): void {
+    for (const lane of this.lanes) lane.ledger.doubt();
+  }
+
   // --- inside ---
 
   #mayWork(lane: Lane): boolean {
