@@ -40,6 +40,12 @@ export interface RelayParts {
   readonly backoff: Backoff;
 }
 
+/** What was read from there; on disk, so that it may be sent. */
+interface Block {
+  readonly rows: readonly OutboxRow[];
+  readonly from: Positions;
+}
+
 /**
  * Sends the rows of the outbox:
  * - each at least once, always with the same id and bytes; a row goes only when Kafka has acknowledged it;
@@ -154,22 +160,33 @@ export class Relay {
   /** Until nothing is left. */
   async #pass(): Promise<number> {
     let sent = 0;
+    let ahead: Promise<Block | undefined> | undefined;
+    const dropAhead = async (): Promise<void> => {
+      await ahead?.catch(() => {});
+      ahead = undefined;
+    };
     try {
       while (!this.#stopping.signal.aborted) {
-        await this.#lookBack();
-        const shards = this.#leases.shards;
-        if (shards.length === 0) break;
-        const from = this.#scan.cursors;
-        const rows = await this.#read(shards, from);
-        if (rows.length === 0) {
+        const block = await (ahead ?? this.#next());
+        if (block === undefined) break;
+        if (block.rows.length === 0) {
           this.#blocks.settle();
           break;
         }
-        sent += await this.#round(rows, from);
+        ahead = this.#mayReadAhead(block) ? this.#readOn() : undefined;
+        ahead?.catch(() => {}); // thrown where it is waited for
+        const run = await this.#round(block);
+        sent += run.sent.length;
+        if (!run.hasLeftOut) continue;
+        await dropAhead(); // it stands behind what was left out
+        await this.#deleting;
+        this.#scan.restart();
       }
+      await dropAhead();
       await this.#deleting; // nothing is looked at again that is only about to go
       return sent;
     } catch (error) {
+      await dropAhead();
       await this.#deleting.catch(() => {}); // what it could not delete is sent again
       this.#deleting = Promise.resolve();
       this.#scan.restart();
@@ -177,14 +194,38 @@ export class Relay {
     }
   }
 
+  /** Where much is left: a block that is not full would only be followed by another such. Not beside a look back, which must not meet rows that are being sent. */
+  #mayReadAhead({ rows }: Block): boolean {
+    return rows.length >= this.parts.batch / 2 && !this.#isLookBackDue;
+  }
+
+  async #next(): Promise<Block | undefined> {
+    if (this.#isLookBackDue) await this.#lookBack();
+    return this.#readOn();
+  }
+
+  /** From the cursors. Undefined: no shard is ours. */
+  async #readOn(): Promise<Block | undefined> {
+    const shards = this.#leases.shards;
+    if (shards.length === 0) return undefined;
+    const from = this.#scan.cursors;
+    const rows = await this.#read(shards, from);
+    if (rows.length > 0) await this.parts.barrier(); // begun after the read: what is sent then, no crash takes back
+    return { rows, from };
+  }
+
   get #isSweepDue(): boolean {
     return performance.now() >= this.#sweepAtMs;
+  }
+
+  get #isLookBackDue(): boolean {
+    const nowMs = performance.now();
+    return this.#isSweepDue || nowMs >= this.#startAtMs || nowMs >= this.#blocks.nextMs;
   }
 
   /** To rows that are behind the cursors: their time has come, or their transaction was long. */
   async #lookBack(): Promise<void> {
     const nowMs = performance.now();
-    if (!this.#isSweepDue && nowMs < this.#startAtMs && nowMs < this.#blocks.nextMs) return;
     await this.#deleting;
     const due = this.#blocks.expire(nowMs);
     if (due !== undefined) this.#scan.backTo(due);
@@ -210,24 +251,18 @@ export class Relay {
     return rows;
   }
 
-  /** Gives the number of messages sent. */
-  async #round(rows: readonly OutboxRow[], from: Positions): Promise<number> {
+  async #round({ rows, from }: Block): Promise<DeliveryRun> {
     const nowMs = performance.now();
     const { send, waiting } = planOf(rows, (row) => this.#blocks.isBlocked(row));
     for (const row of waiting) this.#blocks.block(row, nowMs + row.waitMs, from);
-    if (send.length === 0) return 0;
-    const claimed = { owner: this.#leases.owner, tokens: this.#leases.tokens };
     const run = new DeliveryRun(this.parts.producer, (row) => this.#leases.holds(row.shard));
+    if (send.length === 0) return run;
+    const claimed = { owner: this.#leases.owner, tokens: this.#leases.tokens };
     await this.#failMissing(send, run);
-    await this.parts.barrier(); // begun after the read: what is sent now, no crash takes back
     for (const part of partsOf(send, PART_BYTES)) await run.deliver(part);
     await this.#end(run, claimed, from);
-    if (run.hasLeftOut) {
-      await this.#deleting;
-      this.#scan.restart();
-    }
     if (run.away.size > 0 && run.sent.length + run.failed.length === 0) throw run.away.values().next().value;
-    return run.sent.length;
+    return run;
   }
 
   async #failMissing(rows: readonly OutboxRow[], run: DeliveryRun): Promise<void> {

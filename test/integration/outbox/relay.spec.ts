@@ -14,6 +14,11 @@ const publishAll = (room: ReturnType<typeof kit.room>, topic: string, values: re
   kit.scope.run(async () => {
     for (const value of values) await room.publisher.publish(topic, value, key === undefined ? {} : { key });
   });
+/** So many numbers, over so many keys. */
+const publishOver = (room: ReturnType<typeof kit.room>, topic: string, keys: number, count: number) =>
+  kit.scope.run(async () => {
+    for (let at = 0; at < count; at += 1) await room.publisher.publish(topic, String(at), { key: `k${at % keys}` });
+  });
 const untilEmpty = () =>
   until(async () => (await kit.rows()).length === 0, { what: 'an empty outbox', timeoutMs: 30_000 });
 
@@ -81,6 +86,81 @@ describe('the relay', () => {
     }) as typeof dataSource.query;
     await room.outbox.runOnce();
     expect(steps).toEqual(['read', 'barrier', 'relayed', 'delete', 'read']);
+  });
+
+  it('reads the next batch, and begins its barrier, while one is sent; what it read ahead is sent behind a barrier too', async () => {
+    const topics = await Topics.open();
+    const topic = await topics.create();
+    const steps: string[] = [];
+    const room = kit.room({
+      batch: 10,
+      emit: ({ name }) => void steps.push(name),
+      cluster: {
+        existing: async (names) => {
+          await until(() => steps.at(-1) === 'barrier 2', { what: 'the next one' });
+          return [...names];
+        },
+      },
+    });
+    await publishOver(room, topic, 10, 40);
+    let [reads, barriers] = [0, 0];
+    const { dataSource } = kit;
+    const query = dataSource.query.bind(dataSource);
+    dataSource.query = ((sql: string, parameters?: unknown[]) => {
+      if (sql.includes('CROSS JOIN LATERAL')) steps.push(`read ${(reads += 1)}`);
+      if (sql.includes('pg_logical_emit_message')) steps.push(`barrier ${(barriers += 1)}`);
+      return query(sql, parameters);
+    }) as typeof dataSource.query;
+    expect(await room.outbox.runOnce()).toBe(40);
+    expect(steps.slice(0, 5)).toEqual(['read 1', 'barrier 1', 'read 2', 'barrier 2', 'relayed']);
+    expect(reads).toBe(barriers + 1); // the last one found nothing
+  });
+
+  it('what was read ahead of rows that it had to leave out, for their shard was not safely its own, is not sent before them', async () => {
+    const topics = await Topics.open();
+    const topic = await topics.create();
+    const leaseMs = 1500;
+    let [reads, isLate] = [0, false];
+    let goOn = () => {};
+    const renewals = new Promise<void>((resolve) => (goOn = resolve));
+    let renewed = Promise.resolve();
+    const room = kit.room({
+      batch: 10,
+      leaseMs,
+      query: async (sql, parameters) => {
+        const ask = () => kit.scope.escape(() => kit.dataSource.query<unknown[]>(sql, parameters));
+        if (sql.includes('low_water_id = h.low')) {
+          await renewals; // the database is slow
+          const answer = ask();
+          renewed = answer.then(() => {});
+          return answer;
+        }
+        if (sql.includes('CROSS JOIN LATERAL') && (reads += 1) === 2) {
+          await until(() => isLate, { what: 'the lease to run out' });
+          setImmediate(goOn); // when the first batch has been left out
+          await renewals;
+          await until(() => renewed.then(() => true), { what: 'the lease to be renewed' });
+        }
+        return ask();
+      },
+      cluster: {
+        existing: async (names) => {
+          const since = performance.now();
+          await until(() => performance.now() - since > leaseMs * 0.8, { what: 'the lease to run out' });
+          isLate = true;
+          return [...names];
+        },
+      },
+    });
+    await publishOver(room, topic, 10, 40);
+    room.start();
+    await untilEmpty();
+    const values = [...new Set(await valuesIn(topics, topic))].map(Number);
+    expect(values).toHaveLength(40);
+    for (let key = 0; key < 10; key += 1) {
+      const ofKey = values.filter((value) => value % 10 === key);
+      expect(ofKey).toEqual(ofKey.toSorted((a, b) => a - b));
+    }
   });
 
   it('begins its reads behind what was sent, also while another session keeps its old snapshot', async () => {
@@ -176,6 +256,17 @@ describe('a row that Kafka does not take', () => {
     await untilEmpty();
     expect(idsOf(await topics.read(missing))).toEqual([parked.eventId]);
     expect(await room.outbox.retry([parked.id], { by: 'ann' })).toBe(0);
+  });
+
+  it('holds back the later rows of its key that were read ahead, too', async () => {
+    const topics = await Topics.open();
+    const topic = await topics.create();
+    const room = kit.room({ batch: 10, backoff: { delayMs: 60_000, factor: 1, maxDelayMs: 60_000, jitter: 'none' } });
+    await kit.scope.run(() => room.publisher.publish(topic, 'bad', { key: 'k3', partition: 7 }));
+    await publishOver(room, topic, 10, 40);
+    expect(await room.outbox.runOnce()).toBe(36);
+    expect((await topics.read(topic)).filter(({ key }) => key === 'k3')).toEqual([]);
+    expect((await kit.rows()).map(({ attempts }) => attempts)).toEqual([1, 0, 0, 0, 0]);
   });
 
   it('holds back the later rows of its key, and of no other, until it is parked', async () => {
