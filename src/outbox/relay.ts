@@ -8,6 +8,7 @@ import { Blocks } from './blocks.js';
 import type { DedupeKeys } from './dedupe-keys.js';
 import { DeliveryRun, type FailedRow } from './delivery-run.js';
 import type { OutboxRow } from './outbox-row.js';
+import { LateCommits } from './late-commits.js';
 import { OutboxRows, type Claimed, type ToldFailure } from './outbox-rows.js';
 import type { OutboxTables } from './outbox-tables.js';
 import { Scan, type Positions } from './scan.js';
@@ -58,6 +59,9 @@ export class Relay {
   readonly #rows: OutboxRows;
   #scan = new Scan();
   #blocks = new Blocks();
+  readonly #late = new LateCommits();
+  /** Read, and not yet deleted or given up. */
+  readonly #inHand = new Set<bigint>();
   /** Topics that have taken a message: those that do not exist are not tried. */
   readonly #known = new Set<string>();
   readonly #stopping = new AbortController();
@@ -177,10 +181,12 @@ export class Relay {
         ahead?.catch(() => {}); // thrown where it is waited for
         const run = await this.#round(block);
         sent += run.sent.length;
+        const isSent = new Set(run.sent);
+        this.#letGo(block.rows.filter((row) => !isSent.has(row)));
         if (!run.hasLeftOut) continue;
         await dropAhead(); // it stands behind what was left out
         await this.#deleting;
-        this.#scan.restart();
+        this.#startOver();
       }
       await dropAhead();
       await this.#deleting; // nothing is looked at again that is only about to go
@@ -189,9 +195,18 @@ export class Relay {
       await dropAhead();
       await this.#deleting.catch(() => {}); // what it could not delete is sent again
       this.#deleting = Promise.resolve();
-      this.#scan.restart();
+      this.#startOver();
       throw error;
     }
+  }
+
+  #startOver(): void {
+    this.#inHand.clear();
+    this.#scan.restart();
+  }
+
+  #letGo(rows: readonly OutboxRow[]): void {
+    for (const { id } of rows) this.#inHand.delete(id);
   }
 
   /** Where much is left: a block that is not full would only be followed by another such. Not beside a look back, which must not meet rows that are being sent. */
@@ -245,8 +260,18 @@ export class Relay {
     const least = Math.ceil(batch / shards.length);
     this.#perShard = Math.min(batch, Math.max(least, this.#perShard));
     const { topics, keys } = this.#blocks;
-    const rows = await this.#rows.read({ shards, cursors, topics, keys, perShard: this.#perShard, batch });
+    const { open } = this.#late;
+    const inHand = [...this.#inHand];
+    const request = { shards, cursors, topics, keys, perShard: this.#perShard, batch, open, inHand };
+    const { rows, snapshot, lookedBackTo, isFull } = await this.#rows.read(request);
+    const ids = rows.map(({ id }) => id);
+    this.#late.saw(snapshot, ids);
+    for (const id of ids) this.#inHand.add(id);
     this.#scan.passed(rows);
+    if (lookedBackTo !== undefined) {
+      const seenTo = isFull ? rows.at(-1)!.id : undefined;
+      this.#scan.lookedBack(lookedBackTo, shards, seenTo);
+    }
     this.#perShard = nextPerShard(rows, this.#perShard, batch);
     return rows;
   }
@@ -298,6 +323,7 @@ export class Relay {
 
   async #remove(sent: readonly OutboxRow[], claimed: Claimed): Promise<void> {
     const removed = await this.#rows.remove(claimed, sent);
+    this.#letGo(sent);
     if (removed < sent.length) await this.#leases.renew(); // finds out which are lost
   }
 

@@ -3,6 +3,7 @@ import { Kafka, KafkaJSProtocolError, logLevel } from 'kafkajs';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { until } from 'nestjs-kafka-idempotency/testing';
 import { CheckedProducer } from '#src/kafka/checked-producer.js';
+import { keyShard } from '#src/kafka/key-shard.js';
 import { startEmbeddedKafka } from '../../services/services.js';
 import { Topics } from '../kafka/topics.js';
 import { idsOf, useOutbox, valuesIn, type Row } from './kit.js';
@@ -14,6 +15,15 @@ const publishAll = (room: ReturnType<typeof kit.room>, topic: string, values: re
   kit.scope.run(async () => {
     for (const value of values) await room.publisher.publish(topic, value, key === undefined ? {} : { key });
   });
+/** Two keys of one shard, and one of another. */
+function keysOfShards(): [string, string, string] {
+  const keys = Array.from({ length: 17 }, (_, at) => `k${at}`);
+  const shard = (key: string) => keyShard(Buffer.from(key));
+  const second = keys.find((key, at) => keys.slice(0, at).some((other) => shard(other) === shard(key)))!;
+  const first = keys.find((key) => shard(key) === shard(second))!;
+  return [first, second, keys.find((key) => shard(key) !== shard(second))!];
+}
+
 /** So many numbers, over so many keys. */
 const publishOver = (room: ReturnType<typeof kit.room>, topic: string, keys: number, count: number) =>
   kit.scope.run(async () => {
@@ -40,6 +50,40 @@ describe('the relay', () => {
     await until(async () => (await valuesIn(topics, topic)).length === 2, { what: 'the late one', timeoutMs: 20_000 });
     expect(await valuesIn(topics, topic)).toEqual(['early', 'late']);
   });
+
+  it.each([
+    ['alone', 0],
+    ['behind more rows than a batch', 30],
+  ])(
+    'B62: keeps the order of a key whose row is committed long after others of its shard were sent, however soon the next one follows: %s',
+    async (_how, inFront) => {
+      const topics = await Topics.open();
+      const topic = await topics.create();
+      const room = kit.room({ pollMs: 60_000, batch: 10 });
+      room.start();
+      const [key, beside, elsewhere] = keysOfShards();
+      const others = async () => {
+        await publishAll(room, topic, ['other'], beside);
+        await untilEmpty();
+      };
+      await others();
+      const late = await kit.own.session();
+      await late.startTransaction();
+      await kit.scope.join(late.manager, async () => {
+        for (let at = 0; at < inFront; at += 1) await room.publisher.publish(topic, 'other', { key: elsewhere });
+        await room.publisher.publish(topic, 'first', { key });
+      });
+      const since = performance.now();
+      await until(async () => (await others(), performance.now() - since > 1500), {
+        what: 'reading to go on',
+        timeoutMs: 20_000,
+      });
+      await late.commitTransaction();
+      await publishAll(room, topic, ['second'], key);
+      await untilEmpty();
+      expect((await valuesIn(topics, topic)).filter((value) => value !== 'other')).toEqual(['first', 'second']);
+    },
+  );
 
   it('keeps the order of each key over many batches, and sends each row once', async () => {
     const topics = await Topics.open();
