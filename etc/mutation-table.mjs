@@ -52,6 +52,15 @@ export const MUTATIONS = [
     tests: ['build/test/e2e/unknown-commit.spec.js'],
   },
   {
+    name: 'unreplicated commit',
+    file: 'src/transaction/standby-waits.ts',
+    find: `if (routine !== WAITS_IN || this.#pool === undefined) return;`,
+    replace: `if (routine !== undefined || this.#pool === undefined) return;`,
+    without: 'a commit without its synchronous standby is told, and its offset waits',
+    project: 'services',
+    tests: ['build/test/e2e/standby.spec.js'],
+  },
+  {
     name: 'offset check',
     file: 'src/consumer/offset-ledger.ts',
     find: `return this.#taken[0]?.offset ?? this.#covered;`,

@@ -110,7 +110,12 @@ export class IdempotencyModule implements OnModuleInit, OnApplicationBootstrap, 
   async onModuleInit(): Promise<void> {
     this.#transactions = await this.checks.run();
     this.scope.install();
-    await whileDatabaseReturns(() => this.scope.watchServer(() => this.server.databaseRestarted()));
+    await whileDatabaseReturns(() =>
+      this.scope.watchServer({
+        restarted: () => this.server.databaseRestarted(),
+        unreplicated: (detail) => this.server.commitUnreplicated(detail),
+      }),
+    );
   }
 
   onApplicationBootstrap(): void {

@@ -45,6 +45,7 @@ import { Replies } from './replies.js';
 import { Slots } from './slots.js';
 import { StalledReads } from './stalled-reads.js';
 import { Subscription } from './subscription.js';
+import { UnreplicatedNotice } from './unreplicated-notice.js';
 
 /** What the transport needs of the module's options. */
 export interface ServerOptions {
@@ -104,6 +105,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
   readonly #paused = new Set<string>();
   /** Of the database, as far as they were noticed. */
   readonly #restarts = { count: 0 };
+  readonly #unreplicated = new UnreplicatedNotice();
   #listeningSince: Date | undefined;
   #begin: BeginFacts | undefined;
   #consuming: Consuming | undefined;
@@ -164,6 +166,12 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
   databaseRestarted(): void {
     this.#restarts.count += 1;
     this.#consuming?.state.membership?.databaseRestarted();
+  }
+
+  /** @internal Called by the module when a commit was acknowledged without the synchronous standby: before its record is settled. */
+  commitUnreplicated(detail: string): void {
+    this.#unreplicated.tell(detail);
+    this.#consuming?.state.membership?.commitUnreplicated();
   }
 
   /** Nothing further of the topic begins; what is being handled ends. Holds over rebalances until {@link IdempotentKafkaServer.resume}. */

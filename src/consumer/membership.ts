@@ -317,6 +317,11 @@ export class Membership implements GroupListener, LaneHost {
     this.#anchorAnew(unsure, new IdempotencyError('DATABASE_UNAVAILABLE', message, { retryable: true }));
   }
 
+  /** Of which record, the database does not say; so nothing that is not settled yet is taken for safe before a barrier. */
+  commitUnreplicated(): void {
+    for (const lane of this.lanes) if (lane.kafka === undefined) lane.ledger.doubt();
+  }
+
   // --- inside ---
 
   /** As after a join, for these lanes are wrong about where the group stands. */

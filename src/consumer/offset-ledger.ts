@@ -85,6 +85,11 @@ export class OffsetLedger {
     return found?.offset === offset ? found : undefined;
   }
 
+  /** Whatever is not finished may have been committed without being safe: a barrier has to follow. */
+  doubt(): void {
+    this.#unsecured = lowest(this.committable, this.#unsecured);
+  }
+
   /** A barrier begins now: it will cover what is settled so far, not what settles while it runs. */
   beginBarrier(): void {
     if (this.#unsecured === undefined) return;

@@ -154,9 +154,9 @@ function newProducer(
 /** The shape kafkajs sends messages in. */
 export function messagesByTopic(messages: readonly OutgoingMessage[]): TopicMessages[] {
   const topics = new Map<string, Message[]>();
-  for (const { topic, ...message } of messages) {
-    const others = topics.get(topic);
-    if (others === undefined) topics.set(topic, [message]);
+  for (const message of messages) {
+    const others = topics.get(message.topic);
+    if (others === undefined) topics.set(message.topic, [message]);
     else others.push(message);
   }
   return [...topics].map(([topic, grouped]) => ({ topic, messages: grouped }));

@@ -1,6 +1,6 @@
 import type { OutgoingMessage } from './checked-producer.js';
 
-/** Of one send: the usual max.message.bytes, with some room. */
+/** Where a topic's limit is Kafka's default of 1048588 bytes, a part of so many fits as a whole. */
 export const SEND_BYTES = 900_000;
 /** For a message's own lengths and those of its headers. */
 const OVERHEAD = 100;

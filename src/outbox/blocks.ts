@@ -28,7 +28,7 @@ export class Blocks {
   }
 
   isBlocked(row: Pick<OutboxRow, 'id' | 'key' | 'topic'>): boolean {
-    return this.#topics.has(row.topic) || this.#lines.has(lineOf(row));
+    return this.#topics.has(row.topic) || (this.#lines.size > 0 && this.#lines.has(lineOf(row)));
   }
 
   get topics(): string[] {

@@ -37,7 +37,7 @@ export class DeliveryRun {
 
   /** Never rejects. */
   async deliver(rows: readonly OutboxRow[]): Promise<void> {
-    const wanted = rows.filter((row) => !this.#stopped.has(lineOf(row)) && !this.away.has(row.topic));
+    const wanted = rows.filter((row) => !this.#isStopped(row) && !this.away.has(row.topic));
     const open = wanted.filter((row) => this.mayGoOn(row));
     this.hasLeftOut ||= open.length < wanted.length;
     if (open.length === 0) return;
@@ -57,6 +57,10 @@ export class DeliveryRun {
       if (!isFinal) this.#stopped.add(line);
       this.failed.push({ row, error, isFinal });
     }
+  }
+
+  #isStopped(row: OutboxRow): boolean {
+    return this.#stopped.size > 0 && this.#stopped.has(lineOf(row));
   }
 
   async #divide(rows: readonly OutboxRow[], error: unknown): Promise<void> {

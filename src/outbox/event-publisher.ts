@@ -12,7 +12,8 @@ import type { OutboxTables } from './outbox-tables.js';
 import { uuidOf } from './uuid.js';
 
 const INTO = `INSERT INTO outbox_messages (shard, event_id, topic, partition, message_key, message_value, header_names, header_values)`;
-const STORE = `${INTO} VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`;
+// A transaction shows itself before it draws an id: a relay that reads in between knows that it may have one.
+const STORE = `${INTO} SELECT $1::smallint, $2::text, $3::text, $4::integer, $5::bytea, $6::bytea, $7::text[], $8::bytea[] FROM pg_current_xact_id()`;
 const STORE_ONCE = `WITH first AS (INSERT INTO outbox_dedupe (topic, dedupe_key, event_id) VALUES ($3, $9, $2) ON CONFLICT DO NOTHING RETURNING 1)
 ${INTO} SELECT $1::smallint, $2::text, $3::text, $4::integer, $5::bytea, $6::bytea, $7::text[], $8::bytea[] FROM first RETURNING 1`;
 const FIRST_ID = `SELECT event_id AS id FROM outbox_dedupe WHERE topic = $1 AND dedupe_key = $2`;

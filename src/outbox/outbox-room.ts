@@ -18,7 +18,7 @@ export interface OutboxRoomOptions extends ResolvedOutbox {
   readonly query: Query;
   /** Two: what is sent directly does not wait for the relay. */
   readonly newProducer: () => CheckedProducer;
-  readonly cluster: ClusterReader;
+  readonly cluster: Pick<ClusterReader, 'existing'>;
   readonly emit: EmitEvent;
   readonly log: (message: string) => void;
   /** Between attempts of a row. Default from half a second to a minute. */

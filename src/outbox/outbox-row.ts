@@ -19,8 +19,9 @@ export interface RowMessage extends OutgoingMessage {
 }
 
 export function rowMessage(row: OutboxRow): RowMessage {
-  const headers = row.headerNames.map((name, at) => [name, row.headerValues[at]!] as const);
-  return { ...kafkaMessage({ ...row, headers }), row };
+  const { topic, partition, key, value, headerNames, headerValues } = row;
+  const headers = Object.fromEntries(headerNames.map((name, at) => [name, headerValues[at]!]));
+  return partition === null ? { topic, key, value, headers, row } : { topic, key, value, headers, partition, row };
 }
 
 export function kafkaMessage(message: Omit<EncodedMessage, 'dedupeKey'>): SentMessage {

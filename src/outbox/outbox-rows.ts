@@ -1,20 +1,25 @@
 import type { FailedRow } from './delivery-run.js';
+import type { OpenTransaction } from './late-commits.js';
 import type { OutboxRow } from './outbox-row.js';
 import type { OutboxTables } from './outbox-tables.js';
 import type { Positions, Snapshot } from './scan.js';
 
-// Each shard has a place of its own to go on from, and gives so many rows that together they fill a batch; of those, in the order of all ids, as many as fit.
-const READ = `SELECT id::text AS id, shard, event_id AS "eventId", topic, partition, message_key AS key, message_value AS value,
+// Each shard has a place of its own to go on from, and gives so many rows that together they fill a batch; of those, in the order of all ids, as many as fit. Where a transaction
+// that was open at the read before has ended by the snapshot of this one, it begins where that may have begun. One row at least, for the snapshot.
+const READ = `SELECT p.snapshot::text AS snapshot, p.above::text AS "lookedBackTo", t.id::text AS id, shard, event_id AS "eventId", topic, partition, message_key AS key, message_value AS value,
   header_names AS "headerNames", header_values AS "headerValues", attempts, "waitMs"
-FROM (SELECT m.*, sum(m.size) OVER (ORDER BY m.id) - m.size AS before
+FROM (SELECT pg_current_snapshot() AS snapshot, min(above) FILTER (WHERE pg_visible_in_snapshot(xid, pg_current_snapshot())) AS above
+  FROM unnest($8::xid8[], $9::bigint[]) AS o (xid, above)) p
+LEFT JOIN LATERAL (SELECT m.*, sum(m.size) OVER (ORDER BY m.id) - m.size AS before
   FROM unnest($1::smallint[], $2::bigint[]) AS s (nr, after)
   CROSS JOIN LATERAL (SELECT o.*, (extract(epoch FROM o.due_at - now()) * 1000)::double precision AS "waitMs",
       coalesce(octet_length(o.message_value), 0) + coalesce(octet_length(o.message_key), 0) AS size
     FROM outbox_messages o
-    WHERE o.state = 'pending' AND o.shard = s.nr AND o.id > s.after AND o.topic <> ALL ($3::text[]) AND (o.message_key IS NULL OR o.message_key <> ALL ($4::bytea[]))
+    WHERE o.state = 'pending' AND o.shard = s.nr AND o.id > least(s.after, p.above) AND o.id <> ALL ($10::bigint[])
+      AND o.topic <> ALL ($3::text[]) AND (o.message_key IS NULL OR o.message_key <> ALL ($4::bytea[]))
     ORDER BY o.id LIMIT $5) m
-  ORDER BY m.id LIMIT $6) t
-WHERE before < $7 ORDER BY t.id`;
+  ORDER BY m.id LIMIT $6) t ON t.before < $7
+ORDER BY t.id`;
 
 const SNAPSHOT = `SELECT pg_snapshot_xmin(s)::text AS xmin, pg_snapshot_xmax(s)::text AS xmax FROM pg_current_snapshot() s`;
 
@@ -37,6 +42,19 @@ export interface ReadRequest {
   readonly keys: readonly Buffer[];
   readonly perShard: number;
   readonly batch: number;
+  /** At the read before. */
+  readonly open: readonly OpenTransaction[];
+  /** Ids of rows that are being sent or deleted. */
+  readonly inHand: readonly bigint[];
+}
+
+export interface ReadAnswer {
+  readonly rows: OutboxRow[];
+  readonly snapshot: string;
+  /** Where it began in place of later cursors, if it had to. */
+  readonly lookedBackTo: bigint | undefined;
+  /** There may be more in shards that have none in the answer. */
+  readonly isFull: boolean;
 }
 
 /** Under which tokens a statement may write. */
@@ -52,14 +70,25 @@ export interface ToldFailure extends FailedRow {
   readonly parks: boolean;
 }
 
+type FoundRow = Omit<OutboxRow, 'id'> & {
+  readonly id: string | null;
+  readonly snapshot: string;
+  readonly lookedBackTo: string | null;
+};
+
+/** As the statement counts it. */
+function sizeOf({ key, value }: OutboxRow): number {
+  return (key?.length ?? 0) + (value?.length ?? 0);
+}
+
 /** The rows of the outbox as the relay reads and ends them. */
 export class OutboxRows {
   constructor(private readonly tables: OutboxTables) {}
 
   /** In the order of their ids; at least one row, if there is one, however large. */
-  async read({ shards, cursors, topics, keys, perShard, batch }: ReadRequest): Promise<OutboxRow[]> {
+  async read({ shards, cursors, topics, keys, perShard, batch, open, inHand }: ReadRequest): Promise<ReadAnswer> {
     const after = shards.map((shard) => cursors[shard]!.toString());
-    const rows = await this.tables.run<Omit<OutboxRow, 'id'> & { id: string }>(READ, [
+    const found = await this.tables.run<FoundRow>(READ, [
       [...shards],
       after,
       [...topics],
@@ -67,8 +96,14 @@ export class OutboxRows {
       perShard,
       batch,
       BYTES,
+      open.map(({ xid }) => xid),
+      open.map(({ above }) => above.toString()),
+      inHand.map(String),
     ]);
-    return rows.map((row) => ({ ...row, id: BigInt(row.id) }));
+    const rows = found.filter(({ id }) => id !== null).map((row) => Object.assign(row, { id: BigInt(row.id!) }));
+    const { snapshot, lookedBackTo } = found[0]!;
+    const isFull = rows.length >= batch || rows.reduce((sum, row) => sum + sizeOf(row), 0) >= BYTES;
+    return { rows, snapshot, lookedBackTo: lookedBackTo === null ? undefined : BigInt(lookedBackTo), isFull };
   }
 
   async snapshot(): Promise<Snapshot> {

@@ -1,5 +1,6 @@
 import type { CheckedProducer } from '../kafka/checked-producer.js';
 import type { ClusterReader } from '../kafka/cluster-reader.js';
+import { SEND_BYTES } from '../kafka/send-parts.js';
 import { backoffMs, type Backoff } from '../shared/backoff.js';
 import { IdempotencyError } from '../shared/errors.js';
 import type { EmitEvent } from '../shared/events.js';
@@ -8,14 +9,13 @@ import { Blocks } from './blocks.js';
 import type { DedupeKeys } from './dedupe-keys.js';
 import { DeliveryRun, type FailedRow } from './delivery-run.js';
 import type { OutboxRow } from './outbox-row.js';
+import { LateCommits } from './late-commits.js';
 import { OutboxRows, type Claimed, type ToldFailure } from './outbox-rows.js';
 import type { OutboxTables } from './outbox-tables.js';
 import { Scan, type Positions } from './scan.js';
 import { partsOf, planOf } from './send-plan.js';
 import { ShardLeases } from './shard-leases.js';
 
-/** Where a topic's limit is Kafka's default of 1048588 bytes, a part fits as a whole. */
-const PART_BYTES = 900_000;
 const TIDY_MS = 600_000;
 /** What nothing else would find: rows of a transaction that was stopped between its id and its first write, rows a person set back. */
 const FROM_START_MS = 10_000;
@@ -40,6 +40,12 @@ export interface RelayParts {
   readonly backoff: Backoff;
 }
 
+/** What was read from there; on disk, so that it may be sent. */
+interface Block {
+  readonly rows: readonly OutboxRow[];
+  readonly from: Positions;
+}
+
 /**
  * Sends the rows of the outbox:
  * - each at least once, always with the same id and bytes; a row goes only when Kafka has acknowledged it;
@@ -52,6 +58,9 @@ export class Relay {
   readonly #rows: OutboxRows;
   #scan = new Scan();
   #blocks = new Blocks();
+  readonly #late = new LateCommits();
+  /** Read, and not yet deleted or given up. */
+  readonly #inHand = new Set<bigint>();
   /** Topics that have taken a message: those that do not exist are not tried. */
   readonly #known = new Set<string>();
   readonly #stopping = new AbortController();
@@ -154,37 +163,83 @@ export class Relay {
   /** Until nothing is left. */
   async #pass(): Promise<number> {
     let sent = 0;
+    let ahead: Promise<Block | undefined> | undefined;
+    const dropAhead = async (): Promise<void> => {
+      await ahead?.catch(() => {});
+      ahead = undefined;
+    };
     try {
       while (!this.#stopping.signal.aborted) {
-        await this.#lookBack();
-        const shards = this.#leases.shards;
-        if (shards.length === 0) break;
-        const from = this.#scan.cursors;
-        const rows = await this.#read(shards, from);
-        if (rows.length === 0) {
+        const block = await (ahead ?? this.#next());
+        if (block === undefined) break;
+        if (block.rows.length === 0) {
           this.#blocks.settle();
           break;
         }
-        sent += await this.#round(rows, from);
+        ahead = this.#mayReadAhead(block) ? this.#readOn() : undefined;
+        ahead?.catch(() => {}); // thrown where it is waited for
+        const run = await this.#round(block);
+        sent += run.sent.length;
+        const isSent = new Set(run.sent);
+        this.#letGo(block.rows.filter((row) => !isSent.has(row)));
+        if (!run.hasLeftOut) continue;
+        await dropAhead(); // it stands behind what was left out
+        await this.#deleting;
+        this.#startOver();
       }
+      await dropAhead();
       await this.#deleting; // nothing is looked at again that is only about to go
       return sent;
     } catch (error) {
+      await dropAhead();
       await this.#deleting.catch(() => {}); // what it could not delete is sent again
       this.#deleting = Promise.resolve();
-      this.#scan.restart();
+      this.#startOver();
       throw error;
     }
+  }
+
+  #startOver(): void {
+    this.#inHand.clear();
+    this.#scan.restart();
+  }
+
+  #letGo(rows: readonly OutboxRow[]): void {
+    for (const { id } of rows) this.#inHand.delete(id);
+  }
+
+  /** Where much is left: a block that is not full would only be followed by another such. Not beside a look back, which must not meet rows that are being sent. */
+  #mayReadAhead({ rows }: Block): boolean {
+    return rows.length >= this.parts.batch / 2 && !this.#isLookBackDue;
+  }
+
+  async #next(): Promise<Block | undefined> {
+    if (this.#isLookBackDue) await this.#lookBack();
+    return this.#readOn();
+  }
+
+  /** From the cursors. Undefined: no shard is ours. */
+  async #readOn(): Promise<Block | undefined> {
+    const shards = this.#leases.shards;
+    if (shards.length === 0) return undefined;
+    const from = this.#scan.cursors;
+    const rows = await this.#read(shards, from);
+    if (rows.length > 0) await this.parts.barrier(); // begun after the read: what is sent then, no crash takes back
+    return { rows, from };
   }
 
   get #isSweepDue(): boolean {
     return performance.now() >= this.#sweepAtMs;
   }
 
+  get #isLookBackDue(): boolean {
+    const nowMs = performance.now();
+    return this.#isSweepDue || nowMs >= this.#startAtMs || nowMs >= this.#blocks.nextMs;
+  }
+
   /** To rows that are behind the cursors: their time has come, or their transaction was long. */
   async #lookBack(): Promise<void> {
     const nowMs = performance.now();
-    if (!this.#isSweepDue && nowMs < this.#startAtMs && nowMs < this.#blocks.nextMs) return;
     await this.#deleting;
     const due = this.#blocks.expire(nowMs);
     if (due !== undefined) this.#scan.backTo(due);
@@ -204,30 +259,34 @@ export class Relay {
     const least = Math.ceil(batch / shards.length);
     this.#perShard = Math.min(batch, Math.max(least, this.#perShard));
     const { topics, keys } = this.#blocks;
-    const rows = await this.#rows.read({ shards, cursors, topics, keys, perShard: this.#perShard, batch });
+    const { open } = this.#late;
+    const inHand = [...this.#inHand];
+    const request = { shards, cursors, topics, keys, perShard: this.#perShard, batch, open, inHand };
+    const { rows, snapshot, lookedBackTo, isFull } = await this.#rows.read(request);
+    const ids = rows.map(({ id }) => id);
+    this.#late.saw(snapshot, ids);
+    for (const id of ids) this.#inHand.add(id);
     this.#scan.passed(rows);
+    if (lookedBackTo !== undefined) {
+      const seenTo = isFull ? rows.at(-1)!.id : undefined;
+      this.#scan.lookedBack(lookedBackTo, shards, seenTo);
+    }
     this.#perShard = nextPerShard(rows, this.#perShard, batch);
     return rows;
   }
 
-  /** Gives the number of messages sent. */
-  async #round(rows: readonly OutboxRow[], from: Positions): Promise<number> {
+  async #round({ rows, from }: Block): Promise<DeliveryRun> {
     const nowMs = performance.now();
     const { send, waiting } = planOf(rows, (row) => this.#blocks.isBlocked(row));
     for (const row of waiting) this.#blocks.block(row, nowMs + row.waitMs, from);
-    if (send.length === 0) return 0;
-    const claimed = { owner: this.#leases.owner, tokens: this.#leases.tokens };
     const run = new DeliveryRun(this.parts.producer, (row) => this.#leases.holds(row.shard));
+    if (send.length === 0) return run;
+    const claimed = { owner: this.#leases.owner, tokens: this.#leases.tokens };
     await this.#failMissing(send, run);
-    await this.parts.barrier(); // begun after the read: what is sent now, no crash takes back
-    for (const part of partsOf(send, PART_BYTES)) await run.deliver(part);
+    for (const part of partsOf(send, SEND_BYTES)) await run.deliver(part);
     await this.#end(run, claimed, from);
-    if (run.hasLeftOut) {
-      await this.#deleting;
-      this.#scan.restart();
-    }
     if (run.away.size > 0 && run.sent.length + run.failed.length === 0) throw run.away.values().next().value;
-    return run.sent.length;
+    return run;
   }
 
   async #failMissing(rows: readonly OutboxRow[], run: DeliveryRun): Promise<void> {
@@ -263,6 +322,7 @@ export class Relay {
 
   async #remove(sent: readonly OutboxRow[], claimed: Claimed): Promise<void> {
     const removed = await this.#rows.remove(claimed, sent);
+    this.#letGo(sent);
     if (removed < sent.length) await this.#leases.renew(); // finds out which are lost
   }
 

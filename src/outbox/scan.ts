@@ -71,6 +71,11 @@ export class Scan {
     this.#cursors = this.#cursors.map((cursor, shard) => lower(cursor, positions[shard]!));
   }
 
+  /** Below what had been read, from that id on in these shards; as far as `seenTo` where the answer was full. */
+  lookedBack(from: bigint, shards: readonly number[], seenTo: bigint | undefined): void {
+    this.backTo(this.#cursors.map((cursor, shard) => (shards.includes(shard) ? (seenTo ?? cursor) : from)));
+  }
+
   toStart(): void {
     this.#cursors = [...START];
   }

@@ -1,5 +1,4 @@
 import { inParts } from '../kafka/send-parts.js';
-import { sizeOf } from './encoded-message.js';
 import { lineOf, type OutboxRow } from './outbox-row.js';
 
 export interface SendPlan {
@@ -14,14 +13,14 @@ export function planOf(rows: readonly OutboxRow[], isBlocked: (row: OutboxRow) =
   const waiting: OutboxRow[] = [];
   const stopped = new Set<string>();
   for (const row of rows) {
-    const line = lineOf(row);
-    if (stopped.has(line)) continue;
-    if (!isBlocked(row) && row.waitMs <= 0) {
+    if (stopped.size > 0 && stopped.has(lineOf(row))) continue;
+    const blocked = isBlocked(row);
+    if (!blocked && row.waitMs <= 0) {
       send.push(row);
       continue;
     }
-    stopped.add(line);
-    if (!isBlocked(row)) waiting.push(row);
+    stopped.add(lineOf(row));
+    if (!blocked) waiting.push(row);
   }
   return { send, waiting };
 }
@@ -32,5 +31,8 @@ export function partsOf(rows: readonly OutboxRow[], bytes: number): OutboxRow[][
 }
 
 function bytesOf({ key, value, headerNames, headerValues }: OutboxRow): number {
-  return sizeOf({ key, value, headers: headerNames.map((name, at) => [name, headerValues[at]!]) });
+  let bytes = (key?.length ?? 0) + (value?.length ?? 0);
+  for (let at = 0; at < headerNames.length; at += 1)
+    bytes += Buffer.byteLength(headerNames[at]!) + headerValues[at]!.length;
+  return bytes;
 }

@@ -18,7 +18,8 @@ type Partitions = readonly { readonly topic: string; readonly partition: number;
 /**
  * Everything this package tells about its work. `handled`: the handler has settled and COMMIT is not sent yet; `processed`: COMMIT was acknowledged;
  * `committing` and `committed`: offsets sent and acknowledged; `relayed`: Kafka has acknowledged messages of the outbox, whose rows are not deleted yet; `unsent`: a
- * row of the outbox was parked; `pruned`: rows were deleted because of their age.
+ * row of the outbox was parked; `pruned`: rows were deleted because of their age; `unreplicated`: a commit on a connection of the DataSource was acknowledged, but its
+ * wait for a synchronous standby was cancelled.
  */
 export type IdempotencyEvent =
   | ({ readonly name: 'received' | 'claimed' | 'handled' | 'processed' | 'duplicate' | 'stale' } & EventPlace)
@@ -56,6 +57,7 @@ export type IdempotencyEvent =
       readonly error: unknown;
     }
   | { readonly name: 'pruned'; readonly table: string; readonly rows: number }
+  | { readonly name: 'unreplicated'; readonly detail: string }
   | { readonly name: 'outage' | 'recovered'; readonly code: ErrorCode; readonly detail: string }
   | { readonly name: 'escaped'; readonly owner: string; readonly detail: string };
 

@@ -122,6 +122,14 @@ export function serverRestarted(): IdempotencyError {
   );
 }
 
+export function barrierUnreplicated(): IdempotencyError {
+  return new IdempotencyError(
+    'COMMIT_UNREPLICATED',
+    'A commit was acknowledged without the synchronous standby, so what came before it may be lost in a failover. It is asked for again',
+    { retryable: true },
+  );
+}
+
 export function unanswered(ms: number): IdempotencyError {
   return new IdempotencyError('DATABASE_UNAVAILABLE', `The database did not answer within ${ms / 1000} s`, {
     retryable: true,

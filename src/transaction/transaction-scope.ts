@@ -1,3 +1,4 @@
+import { AsyncResource } from 'node:async_hooks';
 import type { DataSource, EntityManager } from 'typeorm';
 import type { EmitEvent } from '../shared/events.js';
 import { within } from '../shared/within.js';
@@ -6,10 +7,11 @@ import { JoinedTransaction } from './joined-transaction.js';
 import type { Isolation, OpenRequest, OpenTransaction } from './open-transaction.js';
 import { ownerOf } from './own-runner.js';
 import { ASK_RUN, SERVER_RUN, ServerRun } from './server-run.js';
+import { StandbyWaits } from './standby-waits.js';
 import { StatementNames } from './statement-names.js';
 import { openTransaction } from './transaction.js';
 import { current, enter, outside } from './transaction-context.js';
-import { nestedIsolation, serverRestarted, unanswered } from './transaction-errors.js';
+import { barrierUnreplicated, nestedIsolation, serverRestarted, unanswered } from './transaction-errors.js';
 
 const OWNER = 'TransactionScope.run()';
 const LONGEST_MS = 20_000;
@@ -20,6 +22,13 @@ export interface TransactionScopeOptions {
   /** Name prepared statements from their text, at most 200 per connection. Behind a pooler that cannot keep them: false. */
   readonly preparedStatements: boolean;
   readonly emit: EmitEvent;
+}
+
+interface ServerWatch {
+  /** The server is seen in another run than before, after a crash or a new start. */
+  readonly restarted: () => void;
+  /** A commit on a connection of the pool was acknowledged without the synchronous standby. */
+  readonly unreplicated: (detail: string) => void;
 }
 
 /**
@@ -36,6 +45,11 @@ export class TransactionScope {
   readonly #emit: EmitEvent;
   readonly #names: StatementNames;
   readonly #server = new ServerRun();
+  #unreplicated: (detail: string) => void = () => {};
+  readonly #standbyWaits = new StandbyWaits((detail) => {
+    this.#emit({ name: 'unreplicated', detail });
+    this.#unreplicated(detail);
+  });
 
   /** A function instead of the DataSource is asked at the first use, for whoever makes the scope before it. */
   constructor(dataSource: DataSource | (() => DataSource), options: TransactionScopeOptions) {
@@ -51,10 +65,12 @@ export class TransactionScope {
   /** @internal Lets the DataSource join. Outside a transaction nothing changes for it. */
   install(): void {
     joinDataSource(this.#dataSource, this);
+    this.#standbyWaits.listen(this.#dataSource);
   }
 
   /** @internal */
   uninstall(): void {
+    this.#standbyWaits.stop();
     leaveDataSource(this.#dataSource, this);
   }
 
@@ -127,15 +143,19 @@ export class TransactionScope {
   /**
    * @internal A writing commit that waits for the disk: when it resolves, everything that was acknowledged before it was called is durable, also
    * transactions committed with `synchronous_commit = off` and rows that other sessions left so. Rejects also if the server has crashed since it was last
-   * looked at: what was acknowledged in between may be gone, and whoever watches it has been told.
+   * looked at: what was acknowledged in between may be gone, and whoever watches it has been told. With a synchronous standby it is there too then: rejects if
+   * a commit meanwhile was acknowledged without it, maybe this one.
    */
   async barrier(): Promise<void> {
+    const { givenUp } = this.#standbyWaits;
     if (this.#server.told(await this.#ask(BARRIER)) === 'another') throw serverRestarted();
+    if (this.#standbyWaits.givenUp !== givenUp) throw barrierUnreplicated();
   }
 
-  /** @internal To be awaited before the first transaction. `restarted`: called when the server is seen in another run than before, after a crash or a new start. */
-  async watchServer(restarted: () => void): Promise<void> {
+  /** @internal To be awaited before the first transaction. Both are called outside of every delivery. */
+  async watchServer({ restarted, unreplicated }: ServerWatch): Promise<void> {
     this.#server.watch(restarted);
+    this.#unreplicated = AsyncResource.bind(unreplicated);
     this.#server.told(await this.#ask(ASK_RUN));
   }
 

@@ -18,15 +18,17 @@ export type BenchArguments =
   | ({ readonly kind: 'table'; readonly only: readonly string[] } & Common)
   | ({ readonly kind: 'growth'; readonly rows: readonly number[]; readonly ids: readonly IdVersion[] } & Common)
   | ({ readonly kind: 'memory' } & Common)
+  | ({ readonly kind: 'outbox'; readonly backlog: number } & Common)
   | { readonly kind: 'help' }
   | { readonly kind: 'wrong'; readonly message: string };
 
-const EVENTS = { table: 14_000, slowHandler: 4_000, growth: 14_000, memory: 300 };
+const EVENTS = { table: 14_000, slowHandler: 4_000, growth: 14_000, memory: 300, outbox: 500 };
 const LEAST_EVENTS = 60;
 
 export const USAGE = `Usage: npm run bench -- [--only ROW]... [--duplicates SHARE] [--handler-ms MS] [--events N] [--runs N] [--json FILE]
        npm run bench -- --growth [--rows N,N,...] [--ids v4|v7]... [--events N] [--runs N] [--json FILE]
        npm run bench -- --memory [--events N] [--runs N] [--json FILE]
+       npm run bench -- --outbox [--backlog N] [--events N] [--runs N] [--json FILE]
 
 Each row of the table is one way to handle the same events: events per second, the ratio to another row in the same run, and
 processor time. Each run is a process of its own on a backlog of its own, and counts only if every event has its one effect.
@@ -34,7 +36,7 @@ processor time. Each run is a process of its own on a backlog of its own, and co
   --only ROW          only this row; may come more than once
   --duplicates SHARE  this share of the records repeats an event, from 0 to 0.9 (default 0). All of them repeated is the row ours-replay
   --handler-ms MS     each handler waits so long before its statement, from 0 to 1000 (default 0)
-  --events N          records of a run, before what fast rows get on top (default ${EVENTS.table}; with --handler-ms ${EVENTS.slowHandler}, with --memory ${EVENTS.memory})
+  --events N          records of a run, before what fast rows get on top (default ${EVENTS.table}; with --handler-ms ${EVENTS.slowHandler}, with --memory ${EVENTS.memory}, with --outbox ${EVENTS.outbox})
   --runs N            rounds, of which the median counts (default 3)
   --json FILE         also write the figures to this file
 
@@ -43,6 +45,11 @@ processor time. Each run is a process of its own on a backlog of its own, and co
   --ids v4|v7         only with event ids of this UUID version (default both)
 
   --memory            the largest resident set while a backlog of 1 MB records is caught up on
+
+  --outbox            how long an event takes from its commit to Kafka's acknowledgement when nothing else is on, and how a backlog is sent: its speed and memory from beginning
+                      to end, and its speed while another session holds a transaction open
+  --backlog N         of so many rows (default 1000000)
+
   --help              print this
 
 Exit status: 0, 1 when a run failed or its ledger was wrong, 2 for wrong arguments.`;
@@ -70,6 +77,8 @@ function read(args: readonly string[], rowIds: readonly string[]): BenchArgument
       rows: { type: 'string', default: '0,1000000,10000000,50000000' },
       ids: { type: 'string', multiple: true, default: [...ID_VERSIONS] },
       memory: { type: 'boolean', default: false },
+      outbox: { type: 'boolean', default: false },
+      backlog: { type: 'string', default: '1000000' },
       help: { type: 'boolean', short: 'h', default: false },
     },
   });
@@ -87,6 +96,7 @@ function read(args: readonly string[], rowIds: readonly string[]): BenchArgument
     json: values.json,
   };
   if (kind === 'memory') return { kind, ...common };
+  if (kind === 'outbox') return { kind, ...common, backlog: whole('backlog', values.backlog, 1000) };
   if (kind === 'growth') return { kind, ...common, rows: sizes(values.rows), ids: values.ids.map(idVersion) };
   for (const id of values.only)
     if (!rowIds.includes(id)) throw new Error(`--only is '${id}', but the rows are ${rowIds.join(', ')}`);
@@ -97,11 +107,12 @@ const ONLY_OF = {
   table: ['only', 'duplicates', 'handler-ms'],
   growth: ['growth', 'rows', 'ids'],
   memory: ['memory'],
+  outbox: ['outbox', 'backlog'],
 };
 
 /** What would be ignored is refused: a figure under options it was not measured with is worse than none. */
-function kindOf(args: readonly string[], { growth, memory }: { growth: boolean; memory: boolean }) {
-  const kind = growth ? 'growth' : memory ? 'memory' : 'table';
+function kindOf(args: readonly string[], asked: { growth: boolean; memory: boolean; outbox: boolean }) {
+  const kind = (['growth', 'memory', 'outbox'] as const).find((name) => asked[name]) ?? 'table';
   for (const [other, options] of Object.entries(ONLY_OF)) {
     const foreign = other !== kind && options.find((option) => args.some((arg) => arg.split('=')[0] === `--${option}`));
     if (foreign) throw new Error(`--${foreign} says nothing ${kind === 'table' ? 'here' : `with --${kind}`}`);

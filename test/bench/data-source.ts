@@ -1,8 +1,10 @@
 import type { TypeOrmModuleOptions } from '@nestjs/typeorm';
 import type { ContenderSetup } from './workload.js';
 
+export type DataSourceSetup = Pick<ContenderSetup, 'databaseUrl' | 'schema' | 'pool'>;
+
 /** The same for every contender. */
-export function dataSourceOptions({ databaseUrl, schema, pool }: ContenderSetup): TypeOrmModuleOptions {
+export function dataSourceOptions({ databaseUrl, schema, pool }: DataSourceSetup): TypeOrmModuleOptions {
   return {
     type: 'postgres',
     url: databaseUrl,

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { channel } from 'node:diagnostics_channel';
-import { Module } from '@nestjs/common';
+import { Module, type INestApplicationContext } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { TypeOrmModule } from '@nestjs/typeorm';
 import { logLevel } from 'kafkajs';
@@ -8,13 +8,23 @@ import { IdempotencyModule, type IdempotencyEvent } from 'nestjs-kafka-idempoten
 import { keyShard } from '#src/kafka/key-shard.js';
 import type { World } from '../e2e/kit/world.js';
 import type { Contender } from './contenders.js';
-import { dataSourceOptions } from './data-source.js';
-import { eventOf, KEYS, VALUE_BYTES } from './workload.js';
+import { dataSourceOptions, type DataSourceSetup } from './data-source.js';
+import { eventOf, KEYS, VALUE_BYTES, type ContenderSetup } from './workload.js';
+
+export type RelaySetup = DataSourceSetup & Pick<ContenderSetup, 'brokers' | 'group'>;
+
+const ROWS_AT_ONCE = 50_000;
 
 /** A backlog of events in the outbox; gives their number. */
 export async function fillOutbox(world: World, topic: string, events: number): Promise<number> {
-  const ids = Array.from({ length: events }, () => randomUUID());
-  const keys = ids.map((_, at) => `key-${at % KEYS}`);
+  for (let from = 0; from < events; from += ROWS_AT_ONCE)
+    await fillFrom(world, topic, from, Math.min(events, from + ROWS_AT_ONCE));
+  return events;
+}
+
+async function fillFrom(world: World, topic: string, from: number, to: number): Promise<void> {
+  const ids = Array.from({ length: to - from }, () => randomUUID());
+  const keys = ids.map((_, at) => `key-${(from + at) % KEYS}`);
   const shards = keys.map((key) => keyShard(Buffer.from(key)));
   await world.db.query(
     `INSERT INTO outbox_messages (shard, event_id, topic, message_key, message_value, header_names, header_values)
@@ -22,7 +32,6 @@ export async function fillOutbox(world: World, topic: string, events: number): P
      FROM unnest($2::smallint[], $3::text[], $4::text[], $5::text[]) AS event (shard, id, key, value)`,
     [topic, shards, ids, keys, ids.map((id) => eventOf(id, VALUE_BYTES))],
   );
-  return events;
 }
 
 export async function checkSent(world: World, topic: string, events: number): Promise<void> {
@@ -35,9 +44,20 @@ export async function checkSent(world: World, topic: string, events: number): Pr
 
 /** The backlog stands in the outbox, and what is timed is how it is sent. */
 export const relay: Contender = async (setup, watch) => {
+  onRelayed((messages) => watch.handled(messages));
+  const app = await startRelay(setup);
+  return () => app.close();
+};
+
+/** Called when Kafka has acknowledged so many. */
+export function onRelayed(listener: (messages: number) => void): void {
   channel('nestjs-kafka-idempotency:relayed').subscribe((event) => {
-    watch.handled((event as IdempotencyEvent & { messages: number }).messages);
+    listener((event as IdempotencyEvent & { messages: number }).messages);
   });
+}
+
+/** A process that publishes and relays, and does nothing else. */
+export function startRelay(setup: RelaySetup): Promise<INestApplicationContext> {
   @Module({
     imports: [
       TypeOrmModule.forRoot(dataSourceOptions(setup)),
@@ -50,6 +70,5 @@ export const relay: Contender = async (setup, watch) => {
     ],
   })
   class RelayModule {}
-  const app = await NestFactory.createApplicationContext(RelayModule, { logger: ['error', 'warn'] });
-  return () => app.close();
-};
+  return NestFactory.createApplicationContext(RelayModule, { logger: ['error', 'warn'] });
+}

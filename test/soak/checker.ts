@@ -1,4 +1,4 @@
-import type { Facts, LoggedRecord } from './facts.js';
+import type { Facts, LoggedRecord, Output } from './facts.js';
 
 export const INVARIANTS = ['I1', 'I2', 'I3', 'I4', 'I5', 'I6', 'I7'] as const;
 export type Invariant = (typeof INVARIANTS)[number];
@@ -20,7 +20,9 @@ export function verdicts(facts: Facts): Verdict[] {
     judge('I2', `${facts.processed.length} rows of processed_events, one for each effect`, rowsLikeEffects(run)),
     judge('I3', `${facts.committed.length} partitions, none past an unfinished record`, offsetsBehind(run)),
     judge('I4', `${run.orders.size} keys in order`, keysInOrder(run)),
-    { invariant: 'I5', verdict: 'not tried', detail: 'waits for the outbox' },
+    facts.outputs === undefined
+      ? { invariant: 'I5', verdict: 'not tried', detail: 'nothing was published' }
+      : judge('I5', sentOf(facts.outputs), effectsSent(run, facts.outputs)),
     judge('I6', worstRecoveries(facts), recoveriesInTime(facts)),
     judge('I7', `${facts.log.length} records, each an effect, parked or a duplicate`, nothingVanished(run)),
   ];
@@ -138,6 +140,37 @@ function keysInOrder({ inLog, orders, poison, facts }: Run): string[] {
     }
   }
   return outOfOrder;
+}
+
+function sentOf(outputs: readonly Output[]): string {
+  const events = new Set(outputs.map(({ eventId }) => eventId)).size;
+  return `${events} published events in ${outputs.length} messages`;
+}
+
+/** One published event for each effect, however often it was sent, and of each key in the order of the effects. */
+function effectsSent({ facts, effects, orders }: Run, outputs: readonly Output[]): string[] {
+  const firsts = new Map<string, Output>();
+  for (const output of outputs) if (!firsts.has(output.eventId)) firsts.set(output.eventId, output);
+  const published = new Map<string, string[]>();
+  for (const { key, consumer, id } of firsts.values())
+    published.set(key, [...(published.get(key) ?? []), `${consumer}/${id}`]);
+  const times = new Map<string, number>();
+  for (const event of [...published.values()].flat()) times.set(event, (times.get(event) ?? 0) + 1);
+  return [
+    ...(facts.leftInOutbox > 0 ? [`${facts.leftInOutbox} rows are left in the outbox`] : []),
+    ...[...effects.keys()].filter((event) => !times.has(event)).map((event) => `of ${event} nothing was sent`),
+    ...[...times].filter(([, ids]) => ids > 1).map(([event, ids]) => `of ${event} events of ${ids} ids were sent`),
+    ...[...times.keys()].filter((event) => !effects.has(event)).map((event) => `${event} was sent without an effect`),
+    ...[...published].flatMap(([key, events]) => misplaced(events, orders.get(key) ?? [])),
+  ];
+}
+
+/** The first that does not stand where the other list, of the same events, has it. */
+function misplaced(events: readonly string[], expected: readonly string[]): string[] {
+  const known = new Set(events);
+  const wanted = [...new Set(expected)].filter((event) => known.has(event));
+  const at = events.findIndex((event, index) => event !== wanted[index]);
+  return at < 0 ? [] : [`${events[at]} was sent out of order`];
 }
 
 function worstRecoveries({ recoveries }: Facts): string {

@@ -23,6 +23,14 @@ export interface Effect {
   readonly key: string;
 }
 
+/** A message in the output topic; `eventId` is what a consumer deduplicates it by. */
+export interface Output {
+  readonly eventId: string;
+  readonly key: string;
+  readonly consumer: string;
+  readonly id: string;
+}
+
 export interface ParkedRow {
   readonly consumer: string;
   readonly id: string;
@@ -66,6 +74,10 @@ export interface Facts {
   readonly early: readonly string[];
   /** After the replay. */
   readonly leftParked: readonly ParkedRow[];
+  /** What the workers have relayed, in the order of each partition; undefined where they do not publish. */
+  readonly outputs?: readonly Output[] | undefined;
+  /** Rows of the outbox at the end. */
+  readonly leftInOutbox: number;
   readonly committed: readonly Position[];
   /** Records the group's offset had passed, during the run, without an effect and not parked. */
   readonly passed: readonly Omit<LoggedRecord, 'key'>[];

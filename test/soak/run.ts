@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { until } from 'nestjs-kafka-idempotency/testing';
 import { clock } from './checker.js';
 import type { Facts } from './facts.js';
-import { effectsOf, logOf, parkedOf } from './findings.js';
+import { effectsOf, logOf, outboxOf, outputsOf, parkedOf } from './findings.js';
 import type { History } from './history.js';
 import type { Mode } from './mode.js';
 import { Orchestrator } from './orchestrator.js';
@@ -20,6 +20,7 @@ const PROGRESS_MS = 10_000;
 /** All faults over and nothing sent any more: so long the rest may take. */
 const QUIET_BOUND_MS = 120_000;
 const REPLAY_BOUND_MS = 60_000;
+const OUTBOX_BOUND_MS = 90_000;
 
 export interface Soak {
   readonly seed: number;
@@ -63,6 +64,7 @@ export async function runSoak(soak: Soak): Promise<Facts> {
     });
     const orchestrator = await underFaults(soak, { stage, workers, producers, watcher, random, sessionMs });
     const lag = await quiet(soak, stage);
+    await emptyOutbox(stage);
     await watcher.stop();
     lost.push(...(await workers.stop()).filter((how) => how !== 'exit code 0' && how !== 'SIGTERM'));
     const facts = await findings(soak, { stage, workers, producers, watcher, orchestrator, lost, lag });
@@ -175,6 +177,8 @@ async function findings(
     parked,
     early,
     leftParked: await parkedOf(database),
+    outputs: await outputsOf(stage),
+    leftInOutbox: await outboxOf(database),
     committed: await stage.committed(),
     passed: watcher.passed,
     recoveries: orchestrator.recoveries,
@@ -197,7 +201,14 @@ async function replay(stage: Stage, workers: Workers): Promise<void> {
       timeoutMs: REPLAY_BOUND_MS,
       intervalMs: 250,
     }).catch(() => undefined);
+    await emptyOutbox(stage);
   } finally {
     await worker.stop();
   }
+}
+
+/** What is left then, the checker tells. */
+async function emptyOutbox(stage: Stage): Promise<void> {
+  const isEmpty = async () => (await outboxOf(stage.database).catch(() => NaN)) === 0;
+  await until(isEmpty, { what: 'an empty outbox', timeoutMs: OUTBOX_BOUND_MS, intervalMs: 250 }).catch(() => undefined);
 }

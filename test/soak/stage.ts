@@ -8,7 +8,7 @@ import { startProxiedKafka, type ProxiedKafka } from '../services/proxied-kafka.
 import { RunFolder } from '../services/run-folder.js';
 import { startEmbeddedPostgres, type EmbeddedPostgresServer } from '../services/services.js';
 import type { Place } from './place.js';
-import { CONSUMERS, IDLE_IN_TRANSACTION_MS, PARTITIONS } from './workload.js';
+import { CONSUMERS, IDLE_IN_TRANSACTION_MS, OUTPUT_TOPIC, PARTITIONS } from './workload.js';
 
 /** No unique constraint on the effects: a double has to show. */
 const TABLES = `
@@ -90,18 +90,22 @@ export class Stage {
 
   /** The group's offsets, 0 where there is none. */
   async committed(): Promise<{ topic: string; partition: number; offset: number }[]> {
-    const topics = CONSUMERS.map(({ topic }) => topic);
-    const found = await this.withAdmin((admin) => admin.fetchOffsets({ groupId: GROUP, topics }));
+    const found = await this.withAdmin((admin) => admin.fetchOffsets({ groupId: GROUP, topics: this.inputs }));
     return found.flatMap(({ topic, partitions }) =>
       partitions.map(({ partition, offset }) => ({ topic, partition, offset: Math.max(0, Number(offset)) })),
     );
   }
 
+  /** What is consumed. */
+  get inputs(): string[] {
+    return CONSUMERS.map(({ topic }) => topic);
+  }
+
   /** Where each partition ends, by `topic/partition`. */
-  async ends(): Promise<Map<string, number>> {
+  async ends(topics: readonly string[] = this.inputs): Promise<Map<string, number>> {
     const ends = new Map<string, number>();
     await this.withAdmin(async (admin) => {
-      for (const { topic } of CONSUMERS)
+      for (const topic of topics)
         for (const { partition, high } of await admin.fetchTopicOffsets(topic))
           ends.set(`${topic}/${partition}`, Number(high));
     });
@@ -125,9 +129,10 @@ export class Stage {
   }
 
   async #createTopics(): Promise<void> {
+    const topics = [...this.inputs, OUTPUT_TOPIC];
     await this.withAdmin(async (admin) => {
       await admin.createTopics({
-        topics: CONSUMERS.map(({ topic }) => ({
+        topics: topics.map((topic) => ({
           topic,
           numPartitions: PARTITIONS,
           replicationFactor: 3,
@@ -136,7 +141,7 @@ export class Stage {
         waitForLeaders: true,
       });
     });
-    await until(async () => (await this.ends()).size === CONSUMERS.length * PARTITIONS, { what: 'the topics' });
+    await until(async () => (await this.ends(topics)).size === topics.length * PARTITIONS, { what: 'the topics' });
   }
 
   async #createTables(): Promise<void> {

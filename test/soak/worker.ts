@@ -1,6 +1,6 @@
 // One worker of the soak, in a process of its own. Started by worker-process.ts.
-import { ConsoleLogger, Controller, Inject, Module, type DynamicModule, type Type } from '@nestjs/common';
-import { NestFactory } from '@nestjs/core';
+import { ConsoleLogger, Controller, Inject, Injectable, Module, type DynamicModule, type Type } from '@nestjs/common';
+import { ModuleRef, NestFactory } from '@nestjs/core';
 import { Ctx, EventPattern, Payload, type AsyncMicroserviceOptions } from '@nestjs/microservices';
 import { TypeOrmModule, type TypeOrmModuleOptions } from '@nestjs/typeorm';
 import * as library from 'nestjs-kafka-idempotency';
@@ -20,7 +20,15 @@ import {
 import { DataSource } from 'typeorm';
 import { MODE_OPTIONS, type Mode } from './mode.js';
 import type { Place } from './place.js';
-import { CONSUMERS, HANDLER_TIMEOUT_MS, HAS_PARKING, type SoakEvent } from './workload.js';
+import {
+  CONSUMERS,
+  HANDLER_TIMEOUT_MS,
+  HAS_OUTBOX,
+  HAS_PARKING,
+  OUTPUT_TOPIC,
+  type SoakEvent,
+  type SoakOutput,
+} from './workload.js';
 
 export interface WorkerPlan {
   readonly place: Place;
@@ -35,6 +43,9 @@ export type WorkerReport =
   | { readonly kind: 'assigned'; readonly partitions: string[] }
   | { readonly kind: 'replayed'; readonly outcomes: unknown };
 
+/** So long what a killed worker was to send waits for another one. */
+const OUTBOX_LEASE_MS = 5_000;
+
 const { place, mode, mended } = JSON.parse(process.argv[2] ?? '') as WorkerPlan;
 process.once('disconnect', () => process.exit(1)); // the run is gone
 
@@ -46,12 +57,12 @@ function handlersOf({ consumer, topic, holdKey }: (typeof CONSUMERS)[number]): T
 function singleHandlers(topic: string, options: IdempotentOptions): Type {
   @Controller()
   class Handlers {
-    constructor(@Inject(DataSource) private readonly database: DataSource) {}
+    constructor(@Inject(Work) private readonly work: Work) {}
 
     @EventPattern<string>(topic)
     @Idempotent(options)
     async handle(@Payload() event: SoakEvent): Promise<void> {
-      await handle(this.database, event, currentDelivery()!);
+      await this.work.handle(event, currentDelivery()!);
     }
   }
   return Handlers;
@@ -61,7 +72,7 @@ function singleHandlers(topic: string, options: IdempotentOptions): Type {
 function batchHandlers(topic: string, options: IdempotentOptions): Type {
   @Controller()
   class Handlers {
-    constructor(@Inject(DataSource) private readonly database: DataSource) {}
+    constructor(@Inject(Work) private readonly work: Work) {}
 
     @EventPattern<string>(topic)
     @IdempotentBatch({ ...options, maxSize: 50 })
@@ -69,7 +80,7 @@ function batchHandlers(topic: string, options: IdempotentOptions): Type {
       const deliveries = context.getDeliveries();
       for (const [index, event] of events.entries()) {
         try {
-          await handle(this.database, event, deliveries[index]!);
+          await this.work.handle(event, deliveries[index]!);
         } catch (cause) {
           throw event.seq % 2 === 0 ? new BatchItemError(index, { cause }) : cause;
         }
@@ -79,19 +90,38 @@ function batchHandlers(topic: string, options: IdempotentOptions): Type {
   return Handlers;
 }
 
-async function handle(database: DataSource, event: SoakEvent, delivery: Delivery): Promise<void> {
-  const { consumer, partition, offset, attempt } = delivery;
-  await database.query(
-    `INSERT INTO effects (consumer, event_id, key, partition, record_offset) VALUES ($1, $2, $3, $4, $5)`,
-    [consumer, event.id, event.key, partition, offset],
-  );
-  await database.query(
-    `INSERT INTO balances (consumer, key, amount) VALUES ($1, $2, 1)
-     ON CONFLICT (consumer, key) DO UPDATE SET amount = balances.amount + 1`,
-    [consumer, event.key],
-  );
-  if (attempt <= (event.failures ?? 0)) throw new Error(`attempt ${attempt} has no luck`);
-  if (event.poison && !mended) throw new Error('this event cannot be handled yet');
+/** Not exported by every version this runs against. */
+interface Publishing {
+  publish(topic: string, value: SoakOutput, options: { key: string }): Promise<unknown>;
+}
+
+/** What every handler does. */
+@Injectable()
+class Work {
+  readonly #publisher: Publishing | undefined;
+
+  constructor(
+    @Inject(DataSource) private readonly database: DataSource,
+    @Inject(ModuleRef) modules: ModuleRef,
+  ) {
+    if (HAS_OUTBOX)
+      this.#publisher = modules.get<Publishing>(exported<Publishing>('EventPublisher'), { strict: false });
+  }
+
+  async handle(event: SoakEvent, { consumer, partition, offset, attempt }: Delivery): Promise<void> {
+    await this.database.query(
+      `INSERT INTO effects (consumer, event_id, key, partition, record_offset) VALUES ($1, $2, $3, $4, $5)`,
+      [consumer, event.id, event.key, partition, offset],
+    );
+    await this.database.query(
+      `INSERT INTO balances (consumer, key, amount) VALUES ($1, $2, 1)
+       ON CONFLICT (consumer, key) DO UPDATE SET amount = balances.amount + 1`,
+      [consumer, event.key],
+    );
+    await this.#publisher?.publish(OUTPUT_TOPIC, { consumer, id: event.id }, { key: `${consumer}/${event.key}` });
+    if (attempt <= (event.failures ?? 0)) throw new Error(`attempt ${attempt} has no luck`);
+    if (event.poison && !mended) throw new Error('this event cannot be handled yet');
+  }
 }
 
 @Module({})
@@ -111,6 +141,7 @@ function workerModule(): DynamicModule {
       IdempotencyModule.forRoot(options()),
     ],
     controllers: CONSUMERS.map(handlersOf),
+    providers: [Work],
   };
 }
 
@@ -118,6 +149,7 @@ function options(): IdempotencyOptions {
   const { brokers, group, sessionMs } = place;
   return {
     ...MODE_OPTIONS[mode],
+    ...(HAS_OUTBOX && { outbox: { lease: OUTBOX_LEASE_MS } }),
     timeout: HANDLER_TIMEOUT_MS,
     claimTimeout: 1_000,
     retry: { attempts: 5, delay: 50, factor: 2, maxDelay: 500 },
@@ -138,6 +170,10 @@ function options(): IdempotencyOptions {
     },
     shutdown: { deadline: '10s' },
   };
+}
+
+function exported<T>(name: string): Type<T> {
+  return (library as unknown as Record<string, Type<T>>)[name]!;
 }
 
 function tell(report: WorkerReport): void {
@@ -164,6 +200,6 @@ app.get(IdempotencyEvents).events$.subscribe((event) => {
 });
 await app.listen();
 if (mended) {
-  const parked = app.get<Replaying>((library as unknown as Record<string, Type<Replaying>>)['ParkedEvents']!);
+  const parked = app.get<Replaying>(exported<Replaying>('ParkedEvents'));
   tell({ kind: 'replayed', outcomes: await parked.replay({ state: 'dead' }, { by: 'soak' }) });
 }

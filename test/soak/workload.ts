@@ -3,6 +3,9 @@ import * as library from 'nestjs-kafka-idempotency';
 /** Poison records need somewhere to go. */
 export const HAS_PARKING = 'ParkedEvents' in library;
 
+/** Handlers publish, in their transactions, and workers relay. */
+export const HAS_OUTBOX = 'EventPublisher' in library;
+
 export const PARTITIONS = 6;
 export const KEYS = 60;
 export const WORKERS = 4;
@@ -12,6 +15,15 @@ export const CONSUMERS = [
   { consumer: 'soak.plain', topic: 'soak.plain', holdKey: false },
   { consumer: 'soak.held', topic: 'soak.held', holdKey: true },
 ] as const;
+
+/** Where the handlers' own events go, one for each effect. */
+export const OUTPUT_TOPIC = 'soak.output';
+
+/** What is told of an effect; its key is that of `consumer/key`. */
+export interface SoakOutput {
+  readonly consumer: string;
+  readonly id: string;
+}
 
 /** What a handler gets. */
 export interface SoakEvent {

@@ -45,7 +45,7 @@ export function useOutbox(orm?: Orm): OutboxKit {
     kit.log = [];
     kit.scope = new TransactionScope(own.dataSource, { preparedStatements: true, emit: () => {} });
     kit.scope.install();
-    await kit.scope.watchServer(() => {});
+    await kit.scope.watchServer({ restarted: () => {}, unreplicated: () => {} });
   });
   afterEach(async () => {
     await Promise.all(rooms.splice(0).map((room) => room.stop()));

@@ -30,7 +30,7 @@ async function run(plan: RelayPlan): Promise<void> {
   const dataSource = await new DataSource({ type: 'postgres', url, schema, extra }).initialize();
   const scope = new TransactionScope(dataSource, { preparedStatements: true, emit: () => {} });
   scope.install();
-  await scope.watchServer(() => {});
+  await scope.watchServer({ restarted: () => {}, unreplicated: () => {} });
   let batches = 0;
   const room = new OutboxRoom({
     isNeeded: true,

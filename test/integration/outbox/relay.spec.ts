@@ -3,6 +3,7 @@ import { Kafka, KafkaJSProtocolError, logLevel } from 'kafkajs';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { until } from 'nestjs-kafka-idempotency/testing';
 import { CheckedProducer } from '#src/kafka/checked-producer.js';
+import { keyShard } from '#src/kafka/key-shard.js';
 import { startEmbeddedKafka } from '../../services/services.js';
 import { Topics } from '../kafka/topics.js';
 import { idsOf, useOutbox, valuesIn, type Row } from './kit.js';
@@ -13,6 +14,20 @@ const kit = useOutbox();
 const publishAll = (room: ReturnType<typeof kit.room>, topic: string, values: readonly string[], key?: string) =>
   kit.scope.run(async () => {
     for (const value of values) await room.publisher.publish(topic, value, key === undefined ? {} : { key });
+  });
+/** Two keys of one shard, and one of another. */
+function keysOfShards(): [string, string, string] {
+  const keys = Array.from({ length: 17 }, (_, at) => `k${at}`);
+  const shard = (key: string) => keyShard(Buffer.from(key));
+  const second = keys.find((key, at) => keys.slice(0, at).some((other) => shard(other) === shard(key)))!;
+  const first = keys.find((key) => shard(key) === shard(second))!;
+  return [first, second, keys.find((key) => shard(key) !== shard(second))!];
+}
+
+/** So many numbers, over so many keys. */
+const publishOver = (room: ReturnType<typeof kit.room>, topic: string, keys: number, count: number) =>
+  kit.scope.run(async () => {
+    for (let at = 0; at < count; at += 1) await room.publisher.publish(topic, String(at), { key: `k${at % keys}` });
   });
 const untilEmpty = () =>
   until(async () => (await kit.rows()).length === 0, { what: 'an empty outbox', timeoutMs: 30_000 });
@@ -35,6 +50,40 @@ describe('the relay', () => {
     await until(async () => (await valuesIn(topics, topic)).length === 2, { what: 'the late one', timeoutMs: 20_000 });
     expect(await valuesIn(topics, topic)).toEqual(['early', 'late']);
   });
+
+  it.each([
+    ['alone', 0],
+    ['behind more rows than a batch', 30],
+  ])(
+    'B62: keeps the order of a key whose row is committed long after others of its shard were sent, however soon the next one follows: %s',
+    async (_how, inFront) => {
+      const topics = await Topics.open();
+      const topic = await topics.create();
+      const room = kit.room({ pollMs: 60_000, batch: 10 });
+      room.start();
+      const [key, beside, elsewhere] = keysOfShards();
+      const others = async () => {
+        await publishAll(room, topic, ['other'], beside);
+        await untilEmpty();
+      };
+      await others();
+      const late = await kit.own.session();
+      await late.startTransaction();
+      await kit.scope.join(late.manager, async () => {
+        for (let at = 0; at < inFront; at += 1) await room.publisher.publish(topic, 'other', { key: elsewhere });
+        await room.publisher.publish(topic, 'first', { key });
+      });
+      const since = performance.now();
+      await until(async () => (await others(), performance.now() - since > 1500), {
+        what: 'reading to go on',
+        timeoutMs: 20_000,
+      });
+      await late.commitTransaction();
+      await publishAll(room, topic, ['second'], key);
+      await untilEmpty();
+      expect((await valuesIn(topics, topic)).filter((value) => value !== 'other')).toEqual(['first', 'second']);
+    },
+  );
 
   it('keeps the order of each key over many batches, and sends each row once', async () => {
     const topics = await Topics.open();
@@ -81,6 +130,81 @@ describe('the relay', () => {
     }) as typeof dataSource.query;
     await room.outbox.runOnce();
     expect(steps).toEqual(['read', 'barrier', 'relayed', 'delete', 'read']);
+  });
+
+  it('reads the next batch, and begins its barrier, while one is sent; what it read ahead is sent behind a barrier too', async () => {
+    const topics = await Topics.open();
+    const topic = await topics.create();
+    const steps: string[] = [];
+    const room = kit.room({
+      batch: 10,
+      emit: ({ name }) => void steps.push(name),
+      cluster: {
+        existing: async (names) => {
+          await until(() => steps.at(-1) === 'barrier 2', { what: 'the next one' });
+          return [...names];
+        },
+      },
+    });
+    await publishOver(room, topic, 10, 40);
+    let [reads, barriers] = [0, 0];
+    const { dataSource } = kit;
+    const query = dataSource.query.bind(dataSource);
+    dataSource.query = ((sql: string, parameters?: unknown[]) => {
+      if (sql.includes('CROSS JOIN LATERAL')) steps.push(`read ${(reads += 1)}`);
+      if (sql.includes('pg_logical_emit_message')) steps.push(`barrier ${(barriers += 1)}`);
+      return query(sql, parameters);
+    }) as typeof dataSource.query;
+    expect(await room.outbox.runOnce()).toBe(40);
+    expect(steps.slice(0, 5)).toEqual(['read 1', 'barrier 1', 'read 2', 'barrier 2', 'relayed']);
+    expect(reads).toBe(barriers + 1); // the last one found nothing
+  });
+
+  it('what was read ahead of rows that it had to leave out, for their shard was not safely its own, is not sent before them', async () => {
+    const topics = await Topics.open();
+    const topic = await topics.create();
+    const leaseMs = 1500;
+    let [reads, isLate] = [0, false];
+    let goOn = () => {};
+    const renewals = new Promise<void>((resolve) => (goOn = resolve));
+    let renewed = Promise.resolve();
+    const room = kit.room({
+      batch: 10,
+      leaseMs,
+      query: async (sql, parameters) => {
+        const ask = () => kit.scope.escape(() => kit.dataSource.query<unknown[]>(sql, parameters));
+        if (sql.includes('low_water_id = h.low')) {
+          await renewals; // the database is slow
+          const answer = ask();
+          renewed = answer.then(() => {});
+          return answer;
+        }
+        if (sql.includes('CROSS JOIN LATERAL') && (reads += 1) === 2) {
+          await until(() => isLate, { what: 'the lease to run out' });
+          setImmediate(goOn); // when the first batch has been left out
+          await renewals;
+          await until(() => renewed.then(() => true), { what: 'the lease to be renewed' });
+        }
+        return ask();
+      },
+      cluster: {
+        existing: async (names) => {
+          const since = performance.now();
+          await until(() => performance.now() - since > leaseMs * 0.8, { what: 'the lease to run out' });
+          isLate = true;
+          return [...names];
+        },
+      },
+    });
+    await publishOver(room, topic, 10, 40);
+    room.start();
+    await untilEmpty();
+    const values = [...new Set(await valuesIn(topics, topic))].map(Number);
+    expect(values).toHaveLength(40);
+    for (let key = 0; key < 10; key += 1) {
+      const ofKey = values.filter((value) => value % 10 === key);
+      expect(ofKey).toEqual(ofKey.toSorted((a, b) => a - b));
+    }
   });
 
   it('begins its reads behind what was sent, also while another session keeps its old snapshot', async () => {
@@ -176,6 +300,17 @@ describe('a row that Kafka does not take', () => {
     await untilEmpty();
     expect(idsOf(await topics.read(missing))).toEqual([parked.eventId]);
     expect(await room.outbox.retry([parked.id], { by: 'ann' })).toBe(0);
+  });
+
+  it('holds back the later rows of its key that were read ahead, too', async () => {
+    const topics = await Topics.open();
+    const topic = await topics.create();
+    const room = kit.room({ batch: 10, backoff: { delayMs: 60_000, factor: 1, maxDelayMs: 60_000, jitter: 'none' } });
+    await kit.scope.run(() => room.publisher.publish(topic, 'bad', { key: 'k3', partition: 7 }));
+    await publishOver(room, topic, 10, 40);
+    expect(await room.outbox.runOnce()).toBe(36);
+    expect((await topics.read(topic)).filter(({ key }) => key === 'k3')).toEqual([]);
+    expect((await kit.rows()).map(({ attempts }) => attempts)).toEqual([1, 0, 0, 0, 0]);
   });
 
   it('holds back the later rows of its key, and of no other, until it is parked', async () => {

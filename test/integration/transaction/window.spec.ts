@@ -33,7 +33,7 @@ describe.each(versions)('durability, %s', (_name, orm) => {
     until(() => world.other.query('SELECT 1').catch(() => undefined), { what: 'the database', timeoutMs: 20_000 });
   const restarts = async (): Promise<string[]> => {
     const told: string[] = [];
-    await world.scope.watchServer(() => told.push('restarted'));
+    await world.scope.watchServer({ restarted: () => told.push('restarted'), unreplicated: () => {} });
     return told;
   };
 

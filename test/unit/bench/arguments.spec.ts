@@ -48,6 +48,11 @@ test('memory has its own, smaller backlog', () => {
   expect(read('--memory')).toMatchObject({ kind: 'memory', given: { events: 300 } });
 });
 
+test('the outbox is measured with a backlog of a million unless it is given', () => {
+  expect(read('--outbox')).toMatchObject({ kind: 'outbox', backlog: 1e6, given: { events: 500 } });
+  expect(read('--outbox', '--backlog', '5000')).toMatchObject({ kind: 'outbox', backlog: 5000 });
+});
+
 test.each([
   [['--only', 'ours'], "--only is 'ours', but the rows are hand-message, ours-default"],
   [['--duplicates', '1'], "--duplicates is '1'"],
@@ -62,6 +67,8 @@ test.each([
   [['--memory', '--only=ours-default'], '--only says nothing with --memory'],
   [['--rows', '5'], '--rows says nothing here'],
   [['--growth', '--memory'], '--memory says nothing with --growth'],
+  [['--backlog', '5000'], '--backlog says nothing here'],
+  [['--outbox', '--backlog', '5'], '--backlog'],
   [['--loud'], '--loud'],
 ])('%j is refused with what is wrong', (args, told) => {
   expect(read(...args)).toMatchObject({ kind: 'wrong', message: expect.stringContaining(told) as string });

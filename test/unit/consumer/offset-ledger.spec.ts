@@ -148,3 +148,20 @@ test('without a committed offset the first position itself has to be written', (
 test('settling what was never taken is a bug that shows', () => {
   expect(() => ledgerOf(1n).settle(2n, HANDLED)).toThrow('offset 2');
 });
+
+test('F24 a doubt holds for everything that was not finished, until a barrier that began after it', () => {
+  const ledger = ledgerOf(0n, 1n, 2n);
+  ledger.settle(0n, HANDLED);
+  ledger.doubt();
+  expect(ledger).toMatchObject({ secured: 1n, needsBarrier: false, isDurable: false });
+  ledger.settle(1n, HANDLED);
+  expect(ledger).toMatchObject({ committable: 2n, secured: 1n, needsBarrier: true });
+  ledger.beginBarrier();
+  ledger.doubt(); // beside the barrier, which fails for it
+  ledger.failBarrier();
+  ledger.settle(2n, HANDLED);
+  expect(ledger).toMatchObject({ committable: 3n, secured: 1n });
+  ledger.beginBarrier();
+  ledger.endBarrier();
+  expect(ledger).toMatchObject({ secured: 3n, isDurable: true });
+});

@@ -1,11 +1,15 @@
 import { expect, test } from 'vitest';
 import { verdicts, type Invariant } from '../../soak/checker.js';
-import type { Facts } from '../../soak/facts.js';
+import type { Effect, Facts, Output } from '../../soak/facts.js';
 
 const CONSUMERS = [
   { consumer: 'plain', topic: 't.plain' },
   { consumer: 'held', topic: 't.held' },
 ];
+
+function outputOf({ consumer, id, key }: Effect): Output {
+  return { eventId: `of-${consumer}/${id}`, key: `${consumer}/${key}`, consumer, id };
+}
 
 /** A run of four events of one key, the second sent twice, the third poison and replayed at the end. */
 const GOOD: Facts = {
@@ -29,6 +33,8 @@ const GOOD: Facts = {
   parked: [{ consumer: 'plain', id: 'poison', state: 'dead' }],
   early: [],
   leftParked: [],
+  outputs: ['a', 'b', 'b', 'c', 'poison'].map((id) => outputOf({ consumer: 'plain', id, key: 'k' })),
+  leftInOutbox: 0,
   committed: [{ topic: 't.plain', partition: 0, offset: 5 }],
   passed: [],
   recoveries: [{ fault: 'worker-kill', at: 1_000, ms: 2_000, boundMs: 3_000 }],
@@ -37,7 +43,8 @@ const GOOD: Facts = {
 };
 
 function broken(change: Partial<Facts>): Invariant[] {
-  return verdicts({ ...GOOD, ...change }).flatMap(({ invariant, verdict }) =>
+  const outputs = change.effects?.map(outputOf) ?? GOOD.outputs;
+  return verdicts({ ...GOOD, outputs, ...change }).flatMap(({ invariant, verdict }) =>
     verdict === 'broken' ? [invariant] : [],
   );
 }
@@ -47,7 +54,9 @@ const without = <T extends { readonly id: string }>(list: readonly T[], id: stri
 
 test('a good run holds, and says what was not tried', () => {
   expect(broken({})).toEqual([]);
-  expect(verdicts(GOOD).find(({ verdict }) => verdict === 'not tried')?.invariant).toBe('I5');
+  expect(verdicts(GOOD).every(({ verdict }) => verdict === 'held')).toBe(true);
+  const silent = verdicts({ ...GOOD, outputs: undefined });
+  expect(silent.find(({ verdict }) => verdict === 'not tried')?.invariant).toBe('I5');
 });
 
 test('a send without an answer may be in the topic or not', () => {
@@ -143,4 +152,16 @@ test('a parked record that is left is not lost, and not done', () => {
       leftParked: GOOD.parked,
     }),
   ).toEqual(['I1']);
+});
+
+test('an effect of which nothing was sent, something else was, or that twice; a row that is left; and the order of a key', () => {
+  const [a, b, ...rest] = GOOD.outputs!;
+  expect(broken({ outputs: [b!, ...rest] })).toEqual(['I5']);
+  expect(broken({ outputs: [...GOOD.outputs!, outputOf({ consumer: 'plain', id: 'ghost', key: 'k' })] })).toEqual([
+    'I5',
+  ]);
+  expect(broken({ outputs: [...GOOD.outputs!, { ...b!, eventId: 'another' }] })).toEqual(['I5']);
+  expect(broken({ outputs: [...GOOD.outputs!, a!, b!] })).toEqual([]);
+  expect(broken({ outputs: [b!, a!, ...rest] })).toEqual(['I5']);
+  expect(broken({ leftInOutbox: 1 })).toEqual(['I5']);
 });
