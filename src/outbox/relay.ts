@@ -246,7 +246,7 @@ export class Relay {
     if (!this.#isSweepDue && nowMs < this.#startAtMs) return;
     const snapshot = await this.#rows.snapshot();
     this.#sweepAtMs = nowMs + this.parts.pollMs;
-    this.#scan.sweep(nowMs, snapshot);
+    this.#scan.mark(nowMs, snapshot);
     const { floor } = this.#blocks;
     if (floor !== undefined) this.#scan.backTo(floor);
     if (nowMs < this.#startAtMs) return;

@@ -27,7 +27,7 @@ const START: Positions = Array.from({ length: SHARDS }, () => 0n);
  * session's old snapshot every deleted row is still walked over, so the beginning is a bad place too:
  * - a pass goes on from its cursors;
  * - the next one begins where reading had come half a second ago;
- * - a sweep begins at the low water, below which every transaction that could add a row has ended.
+ * - a new owner begins at the low water, below which every transaction that could add a row has ended.
  */
 export class Scan {
   #cursors = [...START];
@@ -89,8 +89,8 @@ export class Scan {
     this.#marks = [];
   }
 
-  /** To the low water, which rises as transactions end. */
-  sweep(nowMs: number, { xmin, xmax }: Snapshot): void {
+  /** The low water rises as transactions end. */
+  mark(nowMs: number, { xmin, xmax }: Snapshot): void {
     const ended = this.#marks.filter((mark) => xmin >= mark.xmax && nowMs - mark.atMs >= SETTLED_MS);
     const last = ended.at(-1);
     if (last !== undefined) {
@@ -101,7 +101,6 @@ export class Scan {
     // One per second is enough, and few are kept while an open transaction holds them up.
     if (newest === undefined || nowMs - newest.atMs >= (this.#marks.length < 100 ? 1000 : SETTLED_MS * 10))
       this.#marks.push({ atMs: nowMs, xmax, reach: [...this.#reach] });
-    this.backTo(this.#safe);
   }
 
   lowWater(shard: number): bigint {

@@ -224,7 +224,7 @@ describe('the relay', () => {
     await publishAll(room, topic, values, 'k');
     room.start();
     await untilEmpty();
-    // By now the low water itself: a sweep begins nowhere else.
+    // For the next owner.
     const low = 'SELECT max(low_water_id)::integer AS low FROM outbox_shards';
     await until(async () => ((await kit.dataSource.query<{ low: number }[]>(low))[0]?.low ?? 0) >= 200, {
       what: 'the low water to rise',

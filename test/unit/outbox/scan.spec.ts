@@ -28,17 +28,17 @@ it('a pass goes on behind what it has read; the next begins where reading had co
 it('the low water rises to what was read before every open transaction had begun, and not before five seconds', () => {
   const { made, at, read } = scan();
   read(10n);
-  made.sweep(0, { xmin: 5n, xmax: 8n });
+  made.mark(0, { xmin: 5n, xmax: 8n });
   read(50n);
-  made.sweep(6000, { xmin: 7n, xmax: 20n });
+  made.mark(6000, { xmin: 7n, xmax: 20n });
   expect(made.lowWater(3)).toBe(0n);
   read(60n);
-  made.sweep(7000, { xmin: 8n, xmax: 20n });
-  expect([made.lowWater(3), at()]).toEqual([10n, 10n]);
+  made.mark(7000, { xmin: 8n, xmax: 20n });
+  expect([made.lowWater(3), at()]).toEqual([10n, 60n]);
   read(70n);
-  made.sweep(8000, { xmin: 30n, xmax: 30n });
+  made.mark(8000, { xmin: 30n, xmax: 30n });
   expect(made.lowWater(3)).toBe(10n);
-  made.sweep(11_000, { xmin: 30n, xmax: 30n });
+  made.mark(11_000, { xmin: 30n, xmax: 30n });
   expect(made.lowWater(3)).toBe(50n);
 });
 
@@ -52,14 +52,14 @@ it('a shard that comes begins at its own low water', () => {
 it('after a failure nothing counts as looked at: neither the next pass nor a new owner begins behind what was not sent', () => {
   const { made, at, read } = scan();
   read(10n);
-  made.sweep(0, { xmin: 5n, xmax: 8n });
+  made.mark(0, { xmin: 5n, xmax: 8n });
   read(50n);
-  made.sweep(6000, { xmin: 9n, xmax: 20n });
+  made.mark(6000, { xmin: 9n, xmax: 20n });
   expect(made.lowWater(3)).toBe(10n);
   made.restart();
   made.toNear(20_000);
   expect([at(), made.lowWater(3)]).toEqual([0n, 0n]);
-  made.sweep(20_000, { xmin: 30n, xmax: 30n });
+  made.mark(20_000, { xmin: 30n, xmax: 30n });
   made.toNear(30_000);
   expect([at(), made.lowWater(3)]).toEqual([0n, 0n]);
 });
