@@ -1,5 +1,5 @@
 import type { KafkaContext } from '@nestjs/microservices';
-import { isObservable, lastValueFrom, toArray } from 'rxjs';
+import { isObservable, lastValueFrom, toArray, type Observer } from 'rxjs';
 import type { BatchDelivery } from '../shared/batch-delivery.js';
 import { runInDelivery, type DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
 import { BatchItemError, IdempotencyError } from '../shared/errors.js';
@@ -19,6 +19,12 @@ export interface AttemptParts {
   readonly replies: Replies;
   readonly nest: NestContext;
   readonly emit: EmitEvent;
+}
+
+/** What is called when Nest's handler has ended. */
+interface Ended {
+  readonly done: () => void;
+  readonly failed: (error: unknown) => void;
 }
 
 /** What Nest hands to the handler. */
@@ -58,7 +64,11 @@ export class DeliveryAttempts {
     record: ConsumedRecord,
     { delivery, on }: { delivery: DeliveryInProgress; on: object },
   ): Promise<DeliveryReport> {
-    return this.#watched(handler, { delivery, on }, () => this.#call(handler, record, delivery));
+    const isPlain = handler.isEventHandler && handler.profile.idempotent && !this.parts.nest.hasHooks();
+    return this.#watched(handler, { delivery, on }, (ended) => {
+      if (isPlain) this.#callPlain(handler, record, { delivery, ended });
+      else this.#call(handler, record, delivery).then(ended.done, ended.failed);
+    });
   }
 
   /** The same for several records at once, by a handler that takes batches: it is not called if none of their events is to run. */
@@ -67,13 +77,15 @@ export class DeliveryAttempts {
     records: readonly ConsumedRecord[],
     { delivery, on }: { delivery: BatchDelivery; on: object },
   ): Promise<DeliveryReport> {
-    return this.#watched(handler, { delivery, on }, () => this.#callBatch(handler, records, delivery));
+    return this.#watched(handler, { delivery, on }, (ended) => {
+      this.#callBatch(handler, records, delivery).then(ended.done, ended.failed);
+    });
   }
 
   #watched(
     handler: RegisteredHandler,
     { delivery, on }: { delivery: DeliveryInProgress; on: object },
-    call: () => Promise<unknown>,
+    call: (ended: Ended) => void,
   ): Promise<DeliveryReport> {
     const { timeoutMs } = handler.profile.settings;
     const timeoutAt = performance.now() + timeoutMs;
@@ -98,10 +110,10 @@ export class DeliveryAttempts {
       };
       this.#running.set(on, { delivery, kill, timeoutMs, timeoutAt });
       for (const one of delivery.members) this.parts.emit(eventAt('received', one));
-      call().then(
-        () => settled(() => this.#reportOf(handler, delivery)),
-        (error: unknown) => settled(() => delivery.reported ?? failed(delivery.killed ?? error, delivery)),
-      );
+      call({
+        done: () => settled(() => this.#reportOf(handler, delivery)),
+        failed: (error) => settled(() => delivery.reported ?? failed(delivery.killed ?? error, delivery)),
+      });
     });
   }
 
@@ -143,6 +155,26 @@ export class DeliveryAttempts {
     }
     const message = `${delivery.consumer} did not run: a guard, an interceptor or an exception filter in front of it answered instead, so nothing was written and the record stays`;
     return failed(new IdempotencyError('HANDLER_FAILED', message), delivery);
+  }
+
+  /** What {@link #call} does, for the many: with one promise instead of six, each of which costs up to a microsecond. */
+  #callPlain(
+    handler: RegisteredHandler,
+    record: ConsumedRecord,
+    { delivery, ended }: { delivery: DeliveryInProgress; ended: Ended },
+  ): void {
+    const observer: Partial<Observer<unknown>> = { complete: ended.done, error: ended.failed };
+    runInDelivery(delivery, () => {
+      try {
+        const { payload, context } = this.#arguments(handler, record, delivery);
+        Promise.resolve(handler.callback(payload, context)).then((returned) => {
+          if (isObservable(returned)) returned.subscribe(observer);
+          else ended.done();
+        }, ended.failed);
+      } catch (error) {
+        ended.failed(error);
+      }
+    });
   }
 
   /** The context of the delivery surrounds call and subscription: Nest's handlers return cold Observables. */

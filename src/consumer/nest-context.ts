@@ -9,6 +9,8 @@ import { valuesOf, type ConsumedRecord } from './consumed-record.js';
 export interface NestContext {
   readonly consumer: () => Consumer | undefined;
   readonly producer: () => Producer | undefined;
+  /** Somebody has set Nest's processing hooks. */
+  hasHooks(): boolean;
   /** Runs Nest's processing hooks around one delivery, each exactly once. */
   withHooks<T>(context: KafkaContext, work: () => Promise<T>): Promise<T>;
 }

@@ -105,20 +105,16 @@ export class GroupTransaction implements SharedTransaction {
     }
   }
 
-  /** Its handler has settled. Throws what was wrong with that. */
-  async ran(delivery: DeliveryInProgress): Promise<void> {
+  /** Its handler has settled. `ended` gets what was wrong with that. */
+  ran(delivery: DeliveryInProgress, ended: (error?: unknown) => void): void {
     const piece = this.#pieces.get(delivery);
-    if (piece !== undefined) await this.#endPiece(piece);
-    for (const one of delivery.members) this.#toRun.delete(one);
-  }
-
-  async #endPiece(piece: Piece): Promise<void> {
-    try {
-      await this.#transaction?.endPiece(piece, this.parts.constraintCheck);
-    } catch (error) {
-      if (isOutdated(error)) this.parts.checkOutdated();
-      throw error;
-    }
+    const pieceEnded = (error?: unknown) => {
+      if (error === undefined) for (const one of delivery.members) this.#toRun.delete(one);
+      else if (isOutdated(error)) this.parts.checkOutdated();
+      ended(error);
+    };
+    if (piece === undefined) pieceEnded();
+    else this.#transaction!.endPiece(piece, this.parts.constraintCheck, pieceEnded);
   }
 
   async commit(): Promise<SharedEnd> {

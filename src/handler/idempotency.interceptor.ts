@@ -1,5 +1,5 @@
 import { Inject, Injectable, type CallHandler, type ExecutionContext, type NestInterceptor } from '@nestjs/common';
-import { from, type Observable } from 'rxjs';
+import { Observable, type Observer } from 'rxjs';
 import { Inbox } from '../inbox/inbox.js';
 import { deliveryInProgress, type DeliveryInProgress } from '../shared/delivery.js';
 import { IdempotencyError } from '../shared/errors.js';
@@ -41,7 +41,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
     delivery.taken = true;
     // Whoever made it is of this room: the consumer only hands it on.
     const group = delivery.shared as GroupTransaction | undefined;
-    return from(group === undefined ? this.#settle(handler, delivery, next) : this.#settleIn(group, delivery, next));
+    return valueOf(group === undefined ? this.#settle(handler, delivery, next) : this.#settleIn(group, delivery, next));
   }
 
   /** Reports the outcome, then lets Nest have value or error. */
@@ -60,7 +60,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
       // 3. Run the handler. If it is the first one here since the assignment, it leaves a mark for the case that it kills the process.
       const cleared = delivery.clearToRun();
       if (cleared !== undefined) await cleared;
-      const value = await handled({ transaction }, delivery, next);
+      const value = await handled(next, { transaction, piece: undefined, delivery, settled: atOnce });
       this.emit({ name: 'handled', ...placeOf(delivery) });
 
       // 4. Commit. Whatever its answer, it is the truth; a kill that comes meanwhile makes it unknown. Behind it goes what the next record begins with.
@@ -89,8 +89,9 @@ export class IdempotencyInterceptor implements NestInterceptor {
       this.#tell('claimed', delivery);
       const cleared = delivery.clearToRun();
       if (cleared !== undefined) await cleared;
-      const value = await handled(entry, delivery, next);
-      await group.ran(delivery);
+      const { transaction, piece } = entry;
+      const settled = (ended: (error?: unknown) => void) => group.ran(delivery, ended);
+      const value = await handled(next, { transaction, piece, delivery, settled });
       delivery.outliveKill();
       this.#tell('handled', delivery);
       delivery.report({ outcome: 'processed' });
@@ -173,35 +174,70 @@ async function removeParked(transaction: OpenTransaction, removal: RowRemoval): 
   );
 }
 
+/** As rxjs's from(), which makes a promise more. */
+function valueOf(settling: Promise<unknown>): Observable<unknown> {
+  return new Observable((subscriber) => {
+    settling.then(
+      (value) => {
+        subscriber.next(value);
+        subscriber.complete();
+      },
+      (error: unknown) => subscriber.error(error),
+    );
+  });
+}
+
+interface Handling {
+  readonly transaction: OpenTransaction;
+  readonly piece: Piece | undefined;
+  readonly delivery: DeliveryInProgress;
+  /** What is to be done when the handler has settled. */
+  readonly settled: (ended: (error?: unknown) => void) => void;
+}
+
+function atOnce(ended: () => void): void {
+  ended();
+}
+
 /**
- * The last value of the handler. handle() is called, and subscribed to, inside the transaction's context; what waits for this runs outside of it again.
- * A kill ends the transaction and this wait, whatever the handler is doing.
+ * The last value of the handler, once it has settled. handle() is called, and subscribed to, inside the transaction's context; what waits for this runs outside of it
+ * again. A kill ends the transaction and this wait, whatever the handler is doing.
  */
-function handled(
-  { transaction, piece }: { transaction: OpenTransaction; piece?: Piece },
-  delivery: DeliveryInProgress,
-  next: CallHandler,
-): Promise<unknown> {
+function handled(next: CallHandler, { transaction, piece, delivery, settled }: Handling): Promise<unknown> {
   return new Promise((resolve, reject) => {
     delivery.onKill((error) => {
       transaction.destroy(error);
       reject(error);
     });
-    let last: unknown;
     delivery.isHandling = true;
-    const observer = {
-      next: (value: unknown) => (last = value),
-      error: (error: unknown) => {
-        delivery.isHandling = false;
-        reject(error as Error);
-      },
-      complete: () => {
-        delivery.isHandling = false;
-        resolve(last);
-      },
-    };
-    transaction.within(() => next.handle().subscribe(observer), piece);
+    const done = (last: unknown) => settled((fault) => (fault === undefined ? resolve(last) : reject(fault as Error)));
+    transaction.within(() => next.handle().subscribe(new LastValue(delivery, done, reject)), piece);
   });
+}
+
+/** A class, as whatever lives as long as a transaction. */
+class LastValue implements Observer<unknown> {
+  #last: unknown;
+
+  constructor(
+    private readonly delivery: DeliveryInProgress,
+    private readonly done: (last: unknown) => void,
+    private readonly failed: (error: unknown) => void,
+  ) {}
+
+  next(value: unknown): void {
+    this.#last = value;
+  }
+
+  error(error: unknown): void {
+    this.delivery.isHandling = false;
+    this.failed(error);
+  }
+
+  complete(): void {
+    this.delivery.isHandling = false;
+    this.done(this.#last);
+  }
 }
 
 /** The transport tries again, with a new delivery and a claim; a second run of this one would have neither. */

@@ -117,6 +117,9 @@ export class DeliveryInProgress implements Delivery, SourceRecord {
   get rawValue(): Buffer | null {
     return this.#record.rawValue;
   }
+  rawHeader(name: string): readonly Buffer[] {
+    return this.#record.rawHeader(name);
+  }
   decoded(): unknown {
     return this.#record.decoded();
   }

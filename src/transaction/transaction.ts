@@ -56,7 +56,7 @@ class Transaction implements OpenTransaction, RunningTransaction {
   #afterCommit: Set<() => void> | undefined;
   /** Set by the first sign of it: the server may say why before the socket ends. */
   #isLost: boolean | undefined;
-  #turn: Promise<void> | undefined;
+  #turn: (() => void)[] | undefined;
 
   constructor(
     private readonly setting: Setting,
@@ -148,13 +148,18 @@ class Transaction implements OpenTransaction, RunningTransaction {
     }
   }
 
-  async endPiece(piece: Piece, check: string | undefined): Promise<void> {
-    if (this.phase !== 'open') throw this.#ended();
-    await this.#nextTurn();
-    this.#checkRest(piece);
-    if (this.firstError !== undefined) throw transactionAborted(this.owner, this.firstError);
-    if (check !== undefined) await this.#check(check);
-    piece.state = 'ended';
+  endPiece(piece: Piece, check: string | undefined, ended: (error?: unknown) => void): void {
+    if (this.phase !== 'open') return ended(this.#ended());
+    this.#nextTurn(() => {
+      const fault = this.#faultOf(piece);
+      if (fault !== undefined) return ended(fault);
+      const end = () => {
+        piece.state = 'ended';
+        ended();
+      };
+      if (check === undefined) end();
+      else this.#check(check).then(end, ended);
+    });
   }
 
   async commit(next?: NextTransaction): Promise<void> {
@@ -162,7 +167,7 @@ class Transaction implements OpenTransaction, RunningTransaction {
     try {
       if (this.#connection.verdict !== undefined) throw this.#connection.verdict;
       if (this.runner.hasSubscribers) await this.#ask('Before', 'TransactionCommit');
-      await this.#nextTurn();
+      await new Promise<void>((resolve) => this.#nextTurn(resolve));
       this.#checkRest();
     } catch (error) {
       await this.rollback();
@@ -252,13 +257,25 @@ class Transaction implements OpenTransaction, RunningTransaction {
    * An un-awaited save() has not reached the connection yet when the handler's promise settles; one turn later it has. One for all pieces that end in this
    * one.
    */
-  #nextTurn(): Promise<void> {
-    return (this.#turn ??= new Promise((resolve) =>
-      setImmediate(() => {
-        this.#turn = undefined;
-        resolve();
-      }),
-    ));
+  #nextTurn(go: () => void): void {
+    if (this.#turn !== undefined) {
+      this.#turn.push(go);
+      return;
+    }
+    const waiting = (this.#turn = [go]);
+    setImmediate(() => {
+      this.#turn = undefined;
+      for (const goes of waiting) goes();
+    });
+  }
+
+  #faultOf(piece: Piece): unknown {
+    try {
+      this.#checkRest(piece);
+    } catch (error) {
+      return error;
+    }
+    return this.firstError === undefined ? undefined : transactionAborted(this.owner, this.firstError);
   }
 
   async #check(constraints: string): Promise<void> {

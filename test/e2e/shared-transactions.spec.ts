@@ -574,7 +574,7 @@ test('a group of which something claimed did not run is never committed', async 
   });
   const group = service.app.get(GroupTransactions).over(deliveries, { interleaved: false });
   for (const [delivery] of deliveries) expect(await group.enter(delivery!)).toBeDefined();
-  await group.ran(deliveries[0]![0]!);
+  await new Promise((resolve) => group.ran(deliveries[0]![0]!, resolve));
   expect(await group.commit()).toMatchObject({ kind: 'refused' });
   expect(await world.processed()).toEqual([]);
 });
