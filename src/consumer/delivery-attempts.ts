@@ -157,7 +157,7 @@ export class DeliveryAttempts {
     return failed(new IdempotencyError('HANDLER_FAILED', message), delivery);
   }
 
-  /** What {@link #call} does, for the many: with one promise instead of six, each of which costs up to a microsecond. */
+  /** What {@link #call} does, for the many, with one promise instead of six. */
   #callPlain(
     handler: RegisteredHandler,
     record: ConsumedRecord,

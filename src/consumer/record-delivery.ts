@@ -96,13 +96,20 @@ export class RecordDelivery {
     for (;;) {
       const { count } = this.parts.restarts;
       const settled = await this.#byAll(handlers, record, lane);
+      if (settled !== undefined) lane.retrying = undefined;
       // If the database began anew meanwhile, a part of it may be gone: the claims decide.
       if (settled === undefined || settled.durable || this.parts.restarts.count === count) return settled;
       await lane.discardAhead();
     }
   }
 
-  async #byAll(
+  #byAll(handlers: readonly RegisteredHandler[], record: ConsumedRecord, lane: LaneWork): Promise<Settled | undefined> {
+    const [handler] = handlers;
+    const isPlain = handlers.length === 1 && handler !== undefined && !lane.parking.hasParked;
+    return isPlain ? this.#untilSettled({ handler, record, lane }) : this.#byEach(handlers, record, lane);
+  }
+
+  async #byEach(
     handlers: readonly RegisteredHandler[],
     record: ConsumedRecord,
     lane: LaneWork,

@@ -3,7 +3,7 @@ import { Observable, type Observer } from 'rxjs';
 import { Inbox } from '../inbox/inbox.js';
 import { deliveryInProgress, type DeliveryInProgress } from '../shared/delivery.js';
 import { IdempotencyError } from '../shared/errors.js';
-import { eventAt, placeOf, type EmitEvent } from '../shared/events.js';
+import { eventAt, type EmitEvent } from '../shared/events.js';
 import type { RowRemoval } from '../shared/parking.js';
 import { EMIT_EVENT } from '../shared/tokens.js';
 import { NextTransaction } from '../transaction/next-transaction.js';
@@ -52,23 +52,27 @@ export class IdempotencyInterceptor implements NestInterceptor {
       delivery.eventId ??= eventIdOf(handler.id, delivery);
 
       // 2. Open the transaction and claim, in one round trip. The claim decides: no row, no run.
-      transaction = await this.#open(handler, delivery, delivery.eventId);
+      const opened = await this.#opening(handler, delivery, delivery.eventId);
+      if (delivery.killed !== undefined) opened.destroy(delivery.killed); // it came meanwhile
+      delivery.opened();
+      transaction = opened;
       if (delivery.removal !== undefined) await removeParked(transaction, delivery.removal);
       if (transaction.claimed.length === 0) return await this.#skip(transaction, delivery);
-      this.emit({ name: 'claimed', ...placeOf(delivery) });
+      this.emit(eventAt('claimed', delivery));
 
       // 3. Run the handler. If it is the first one here since the assignment, it leaves a mark for the case that it kills the process.
       const cleared = delivery.clearToRun();
       if (cleared !== undefined) await cleared;
       const value = await handled(next, { transaction, piece: undefined, delivery, settled: atOnce });
-      this.emit({ name: 'handled', ...placeOf(delivery) });
+      this.emit(eventAt('handled', delivery));
 
       // 4. Commit. Whatever its answer, it is the truth; a kill that comes meanwhile makes it unknown. Behind it goes what the next record begins with.
       await transaction.commit(this.#next(handler, delivery));
       delivery.report({ outcome: 'processed' });
-      this.emit({ name: 'processed', ...placeOf(delivery) });
+      this.emit(eventAt('processed', delivery));
       return value;
     } catch (error) {
+      delivery.isOpening = false;
       const blamed = transaction === undefined ? error : transaction.blamed(error);
       await transaction?.rollback(); // of one that has ended already: nothing
       delivery.report(reportOf(blamed, transaction));
@@ -90,7 +94,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
       const cleared = delivery.clearToRun();
       if (cleared !== undefined) await cleared;
       const { transaction, piece } = entry;
-      const settled = (ended: (error?: unknown) => void) => group.ran(delivery, ended);
+      const settled = group.ran.bind(group, delivery, entry);
       const value = await handled(next, { transaction, piece, delivery, settled });
       delivery.outliveKill();
       this.#tell('handled', delivery);
@@ -98,7 +102,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
       return value;
     } catch (error) {
       const blamed = entry === undefined ? error : entry.transaction.blamed(error);
-      delivery.report(group.reportOf(blamed, delivery));
+      delivery.report(group.reportOf(blamed, delivery, entry));
       throw blamed;
     }
   }
@@ -107,20 +111,12 @@ export class IdempotencyInterceptor implements NestInterceptor {
     for (const one of members) this.emit(eventAt(name, one));
   }
 
-  async #open(handler: IdempotentHandler, delivery: DeliveryInProgress, eventId: string): Promise<OpenTransaction> {
+  #opening(handler: IdempotentHandler, delivery: DeliveryInProgress, eventId: string): Promise<OpenTransaction> {
     delivery.isOpening = true;
     // Whoever made it is of this room: the consumer only sees that it is used or discarded.
     const ahead = delivery.ahead as NextTransaction | undefined;
     delivery.ahead = undefined;
-    try {
-      const transaction = await (ahead?.take() ?? this.scope.open(this.#request(handler, delivery, eventId)));
-      delivery.hasTransaction = true;
-      if (delivery.killed === undefined) return transaction;
-      transaction.destroy(delivery.killed); // it came while the transaction was opening
-      throw delivery.killed;
-    } finally {
-      delivery.isOpening = false;
-    }
+    return ahead?.take() ?? this.scope.open(this.#request(handler, delivery, eventId));
   }
 
   #request(handler: IdempotentHandler, delivery: DeliveryInProgress, eventId: string): OpenRequest {
@@ -158,7 +154,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
     if (delivery.removal === undefined) await transaction.rollback();
     else await transaction.commit();
     delivery.report({ outcome: 'duplicate' });
-    this.emit({ name: 'duplicate', ...placeOf(delivery) });
+    this.emit(eventAt('duplicate', delivery));
   }
 }
 

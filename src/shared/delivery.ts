@@ -189,6 +189,13 @@ export class DeliveryInProgress implements Delivery, SourceRecord {
     if (reason !== undefined) throw reason;
   }
 
+  /** Its transaction is open. Throws if it was killed meanwhile. */
+  opened(): void {
+    this.isOpening = false;
+    this.hasTransaction = true;
+    if (this.#killed !== undefined) throw this.#killed;
+  }
+
   /** Nothing is to be done by kill() any more: what it would have needed is not kept for as long as the transaction it shares goes on. */
   outliveKill(): void {
     this.#onKill = undefined;

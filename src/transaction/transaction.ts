@@ -41,8 +41,7 @@ interface Setting {
 export async function openTransaction(setting: Setting, request: OpenRequest): Promise<OpenTransaction> {
   const transaction = new Transaction(setting, request, await OwnRunner.checkOut(setting.dataSource, request.owner));
   request.onBegin?.(transaction);
-  await transaction.begin();
-  return transaction;
+  return await transaction.begin();
 }
 
 class Transaction implements OpenTransaction, RunningTransaction {
@@ -53,6 +52,8 @@ class Transaction implements OpenTransaction, RunningTransaction {
   private readonly dataSource: DataSource;
   private readonly names: StatementNames;
   readonly #connection: GatedConnection;
+  /** Begun behind the COMMIT of another. */
+  #isBehind = false;
   #afterCommit: Set<() => void> | undefined;
   /** Set by the first sign of it: the server may say why before the socket ends. */
   #isLost: boolean | undefined;
@@ -129,22 +130,25 @@ class Transaction implements OpenTransaction, RunningTransaction {
   }
 
   /** In one function, as commit() is: each promise more costs microseconds, for every record. */
-  async begin(): Promise<void> {
+  async begin(): Promise<this> {
     try {
       if (this.runner.hasSubscribers) await this.#ask('Before', 'TransactionStart');
       try {
         const met = this.setting.server.meet(this.runner.client);
         if (met !== undefined) await met;
-        await this.#sendBegin();
+        this.claimed = await this.#sendBegin();
       } catch (error) {
         throw this.#notBegun(error);
       }
       this.runner.markBegun();
       this.#connection.watch();
       if (this.runner.hasSubscribers) await this.#ask('After', 'TransactionStart');
+      return this;
     } catch (error) {
       await this.#abandon(error);
       throw error;
+    } finally {
+      if (this.#isBehind) this.runner.client.pipeline = false; // everything sent so is answered
     }
   }
 
@@ -217,14 +221,14 @@ class Transaction implements OpenTransaction, RunningTransaction {
     if (IdempotencyError.is(error, 'HAND_MADE_COMMIT')) this.#connection.doom(error);
   }
 
-  #sendBegin(): Promise<unknown> {
+  #sendBegin(): Promise<readonly Record<string, unknown>[]> {
     const { client } = this.runner;
     const { claim, isolation, durability } = this.request;
     const begin = isolation === undefined ? 'BEGIN' : `BEGIN ISOLATION LEVEL ${isolation}`;
-    if (claim === undefined) return send(client, begin);
+    if (claim === undefined) return send(client, begin).then(() => []);
     const name = this.names.nameOf(client, claim.text);
     const steps = durability === 'window' ? [begin, WINDOW] : [begin];
-    return beginWithClaim(client, steps, { ...claim, name }).then((claimed) => (this.claimed = claimed));
+    return beginWithClaim(client, steps, { ...claim, name });
   }
 
   #notBegun(error: unknown): unknown {
@@ -303,15 +307,11 @@ class Transaction implements OpenTransaction, RunningTransaction {
     }
   }
 
-  async #openBehind(request: OpenRequest): Promise<OpenTransaction> {
+  #openBehind(request: OpenRequest): Promise<OpenTransaction> {
     const transaction = new Transaction(this.setting, request, this.runner.followedBy());
+    transaction.#isBehind = true;
     request.onBegin?.(transaction);
-    try {
-      await transaction.begin();
-      return transaction;
-    } finally {
-      this.runner.client.pipeline = false; // everything sent so is answered
-    }
+    return transaction.begin();
   }
 
   /** What to throw. */
