@@ -37,6 +37,8 @@ export type GroupEnd =
   | { readonly end: 'failed at'; readonly at: number }
   | { readonly end: 'failed' | 'busy' | 'again' | 'interrupted' };
 
+const PROCESSED: DeliveryReport = { outcome: 'processed' };
+const DUPLICATE: DeliveryReport = { outcome: 'duplicate' };
 const INTERRUPTED: GroupEnd = { end: 'interrupted' };
 const AGAIN: GroupEnd = { end: 'again' };
 /** What takes the first record out: it goes its own way. */
@@ -234,7 +236,7 @@ export class GroupDelivery {
       return this.#stoppedAt(group, at, report);
     }
     const ran = new Set(fresh);
-    for (const one of all.slice(0, shared.size)) one.report({ outcome: ran.has(one) ? 'processed' : 'duplicate' });
+    for (let at = 0; at < shared.size; at += 1) all[at]!.report(ran.has(all[at]!) ? PROCESSED : DUPLICATE);
     return undefined;
   }
 
@@ -249,10 +251,9 @@ export class GroupDelivery {
   }
 
   #deliveriesOf(record: ConsumedRecord, { handlers, lane }: Group): DeliveryInProgress[] {
-    return handlers.map(({ profile }) => {
-      const view = record.view(profile.settings.decode, this.parts.jsonDepth);
-      const delivery = new DeliveryInProgress(view, profile.consumer, 1);
-      delivery.beforeRun = () => lane.mark(record.offset);
+    return handlers.map(({ profile: { consumer, settings, batch } }) => {
+      const delivery = new DeliveryInProgress(record.view(settings.decode, this.parts.jsonDepth), consumer, 1);
+      if (batch === undefined) delivery.beforeRun = () => lane.mark(record.offset); // a batch has a mark of its own
       return delivery;
     });
   }
@@ -289,11 +290,14 @@ function isConcerned(record: ConsumedRecord, handlers: readonly RegisteredHandle
 }
 
 function settlementOf(deliveries: readonly DeliveryInProgress[]): Settled {
-  const parts = deliveries.map((delivery) =>
-    settledBy(delivery, { duplicate: delivery.reported?.outcome === 'duplicate' }),
-  );
+  if (deliveries.length === 1) return settlementBy(deliveries[0]!);
+  const parts = deliveries.map(settlementBy);
   return {
     duplicate: parts.every(({ duplicate }) => duplicate),
     durable: parts.every(({ durable }) => durable),
   };
+}
+
+function settlementBy(delivery: DeliveryInProgress): Settled {
+  return settledBy(delivery, { duplicate: delivery.reported?.outcome === 'duplicate' });
 }

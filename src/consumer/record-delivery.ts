@@ -23,9 +23,11 @@ export interface Retrying {
 }
 
 /** The delivery of the record that comes next, made before the one in front of it is committed. */
-export interface Ahead {
-  readonly record: ConsumedRecord;
-  readonly delivery: DeliveryInProgress;
+export class Ahead {
+  constructor(
+    readonly record: ConsumedRecord,
+    readonly delivery: DeliveryInProgress,
+  ) {}
 }
 
 /** The lane a record is delivered for. */
@@ -179,7 +181,7 @@ export class RecordDelivery {
     const isPlain = handler.profile.idempotent && handler.profile.batch === undefined && handler.isEventHandler;
     if (next === undefined || !isPlain || this.#handlersOf(next).length > 1) return undefined;
     const delivery = this.#newDelivery({ handler, record: next, lane }, 1);
-    lane.ahead = { record: next, delivery };
+    lane.ahead = new Ahead(next, delivery);
     return delivery;
   }
 
@@ -248,5 +250,10 @@ export class RecordDelivery {
 
 /** Nobody knows how the transaction was committed that made a record a duplicate. */
 export function settledBy({ durability }: DeliveryInProgress, { duplicate }: { readonly duplicate: boolean }): Settled {
-  return { duplicate, durable: !duplicate && durability === 'commit' };
+  if (duplicate) return DUPLICATE;
+  return durability === 'commit' ? DURABLE : IN_WINDOW;
 }
+
+const DUPLICATE: Settled = { duplicate: true, durable: false };
+const DURABLE: Settled = { duplicate: false, durable: true };
+const IN_WINDOW: Settled = { duplicate: false, durable: false };

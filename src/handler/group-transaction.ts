@@ -215,10 +215,12 @@ export class GroupTransaction implements SharedTransaction {
   /** A record one of whose handlers finds no id in it leaves, with all behind it. Throws if it is the first. */
   #claims(): Claim[] {
     const claims: Claim[] = [];
-    for (const [at, ofRecord] of this.deliveries.entries()) {
+    for (let at = 0; at < this.deliveries.length; at += 1) {
+      const before = claims.length;
       try {
-        claims.push(...ofRecord.map((delivery) => this.#claim(delivery))); // all of a record, or none
+        for (const delivery of this.deliveries[at]!) claims.push(this.#claim(delivery));
       } catch (error) {
+        claims.length = before; // all of a record, or none
         if (at === 0) throw error;
         this.#size = at;
         break;
@@ -234,7 +236,8 @@ export class GroupTransaction implements SharedTransaction {
 
   #note([answer]: readonly Record<string, unknown>[]): void {
     const won = new Map<string, Set<string>>(this.deliveries[0]!.map(({ consumer }) => [consumer, new Set()]));
-    for (const [consumer, offset] of (answer?.['inserted'] ?? []) as [string, string][]) won.get(consumer)?.add(offset);
+    const inserted = (answer?.['inserted'] ?? []) as [string, string][];
+    for (const [consumer, offset] of inserted) won.get(consumer)?.add(offset);
     this.#forEach((delivery) => {
       if (won.get(delivery.consumer)?.has(delivery.offset) !== true) return;
       this.#claimed.set(delivery, new Claimed());

@@ -1,11 +1,13 @@
 import { Inject, Injectable, type CallHandler, type ExecutionContext, type NestInterceptor } from '@nestjs/common';
 import { Observable, type Observer } from 'rxjs';
 import { Inbox } from '../inbox/inbox.js';
-import { deliveryInProgress, type DeliveryInProgress } from '../shared/delivery.js';
+import { deliveryInProgress, type DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
 import { IdempotencyError } from '../shared/errors.js';
 import { eventAt, type EmitEvent } from '../shared/events.js';
 import type { RowRemoval } from '../shared/parking.js';
+import type { Durability } from '../shared/handler-profile.js';
 import { EMIT_EVENT } from '../shared/tokens.js';
+import type { ClaimRequest } from '../transaction/begin-query.js';
 import { NextTransaction } from '../transaction/next-transaction.js';
 import type { OpenRequest, OpenTransaction, Piece } from '../transaction/open-transaction.js';
 import { TransactionScope } from '../transaction/transaction-scope.js';
@@ -14,6 +16,8 @@ import { HandlerCatalogue, type IdempotentHandler } from './handler-catalogue.js
 import { eventIdOf } from './identity/event-id.js';
 import { fingerprint } from './identity/fingerprint.js';
 import { reportOf } from './report-of.js';
+
+const PROCESSED: DeliveryReport = { outcome: 'processed' };
 
 /**
  * Runs an `@Idempotent()` handler in the transaction of its claim, and tells the transport how that ended. Whatever Nest, a pipe or an exception
@@ -68,7 +72,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
 
       // 4. Commit. Whatever its answer, it is the truth; a kill that comes meanwhile makes it unknown. Behind it goes what the next record begins with.
       await transaction.commit(this.#next(handler, delivery));
-      delivery.report({ outcome: 'processed' });
+      delivery.report(PROCESSED);
       this.emit(eventAt('processed', delivery));
       return value;
     } catch (error) {
@@ -98,7 +102,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
       const value = await handled(next, { transaction, piece, delivery, settled });
       delivery.outliveKill();
       this.#tell('handled', delivery);
-      delivery.report({ outcome: 'processed' });
+      delivery.report(PROCESSED);
       return value;
     } catch (error) {
       const blamed = entry === undefined ? error : entry.transaction.blamed(error);
@@ -122,17 +126,8 @@ export class IdempotencyInterceptor implements NestInterceptor {
   #request(handler: IdempotentHandler, delivery: DeliveryInProgress, eventId: string): OpenRequest {
     // A parked event's row must not come back when others have acted on its absence: later events of its key, and whoever asked for the replay.
     delivery.durability = delivery.removal === undefined ? handler.settings.durability : 'commit';
-    return {
-      owner: `consumer '${handler.consumer}', ${delivery.topic}[${delivery.partition}]@${delivery.offset}`,
-      isolation: handler.settings.isolation,
-      durability: delivery.durability,
-      claim: this.inbox.claim(
-        delivery,
-        { id: eventId, fingerprint: fingerprint(delivery.rawValue) },
-        handler.settings.timeoutMs,
-      ),
-      onBegin: (begun) => delivery.onKill((error) => begun.destroy(error)),
-    };
+    const event = { id: eventId, fingerprint: fingerprint(delivery.rawValue) };
+    return new DeliveryRequest(delivery, handler, this.inbox.claim(delivery, event, handler.settings.timeoutMs));
   }
 
   /** What the delivery that follows this one begins with. One without an id tells so when it runs. */
@@ -155,6 +150,27 @@ export class IdempotencyInterceptor implements NestInterceptor {
     else await transaction.commit();
     delivery.report({ outcome: 'duplicate' });
     this.emit(eventAt('duplicate', delivery));
+  }
+}
+
+/** A class, as whatever lives as long as a transaction. */
+class DeliveryRequest implements OpenRequest {
+  readonly owner: string;
+  readonly isolation: OpenRequest['isolation'];
+  readonly durability: Durability;
+
+  constructor(
+    private readonly delivery: DeliveryInProgress,
+    { consumer, settings }: IdempotentHandler,
+    readonly claim: ClaimRequest,
+  ) {
+    this.owner = `consumer '${consumer}', ${delivery.topic}[${delivery.partition}]@${delivery.offset}`;
+    this.isolation = settings.isolation;
+    this.durability = delivery.durability;
+  }
+
+  onBegin(begun: Pick<OpenTransaction, 'destroy'>): void {
+    this.delivery.onKill((error) => begun.destroy(error));
   }
 }
 
