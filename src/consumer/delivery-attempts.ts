@@ -3,7 +3,7 @@ import { isObservable, lastValueFrom, toArray } from 'rxjs';
 import type { BatchDelivery } from '../shared/batch-delivery.js';
 import { runInDelivery, type DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
 import { BatchItemError, IdempotencyError } from '../shared/errors.js';
-import { eventAt, placeOf, type EmitEvent } from '../shared/events.js';
+import { emitAt, placeOf, type EmitEvent } from '../shared/events.js';
 import type { RecordView } from '../shared/record.js';
 import type { ConsumedRecord } from './consumed-record.js';
 import type { RegisteredHandler } from './handler-table.js';
@@ -21,10 +21,12 @@ export interface AttemptParts {
   readonly emit: EmitEvent;
 }
 
-/** What Nest hands to the handler. */
-interface Arguments {
-  readonly payload: unknown;
-  readonly context: KafkaContext;
+/** What Nest hands to the handler. A class, as whatever lives as long as a transaction. */
+class Arguments {
+  constructor(
+    readonly payload: unknown,
+    readonly context: KafkaContext,
+  ) {}
 }
 
 /**
@@ -85,7 +87,7 @@ export class DeliveryAttempts {
         resolve(report);
       });
       this.#running.push(running);
-      for (const one of delivery.members) this.parts.emit(eventAt('received', one));
+      for (const one of delivery.members) emitAt(this.parts.emit, 'received', one);
       call(running);
     });
   }
@@ -123,7 +125,9 @@ export class DeliveryAttempts {
 
   #killOverdue(): void {
     const now = performance.now();
-    const overdue = this.#running.filter(({ delivery, timeoutAt }) => now >= timeoutAt && delivery.killed === undefined);
+    const overdue = this.#running.filter(
+      ({ delivery, timeoutAt }) => now >= timeoutAt && delivery.killed === undefined,
+    );
     for (const running of overdue) running.kill(timeoutError(running.timeoutMs, running.delivery));
   }
 
@@ -186,8 +190,8 @@ export class DeliveryAttempts {
   #arguments(handler: RegisteredHandler, record: ConsumedRecord, delivery: DeliveryInProgress): Arguments {
     const { nest } = this.parts;
     const payload = decodedPayload(delivery);
-    if (handler.profile.batch === undefined) return { payload, context: nestContext(record, payload, nest) };
-    return { payload: [payload], context: batchContext(record, payload, { deliveries: [delivery], nest }) };
+    if (handler.profile.batch === undefined) return new Arguments(payload, nestContext(record, payload, nest));
+    return new Arguments([payload], batchContext(record, payload, { deliveries: [delivery], nest }));
   }
 
   #callBatch(handler: RegisteredHandler, records: readonly ConsumedRecord[], batch: BatchDelivery): Promise<unknown> {

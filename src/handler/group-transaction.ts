@@ -5,7 +5,7 @@ import type { Inbox } from '../inbox/inbox.js';
 import type { BatchDelivery } from '../shared/batch-delivery.js';
 import type { DeliveryInProgress, DeliveryReport } from '../shared/delivery.js';
 import { IdempotencyError } from '../shared/errors.js';
-import { eventAt, placeOf, type EmitEvent } from '../shared/events.js';
+import { emitAt, placeOf, type EmitEvent } from '../shared/events.js';
 import type { Durability } from '../shared/handler-profile.js';
 import type { SharedEnd, SharedTransaction } from '../shared/shared-transaction.js';
 import type { OpenTransaction, Piece } from '../transaction/open-transaction.js';
@@ -148,7 +148,7 @@ export class GroupTransaction implements SharedTransaction {
       return { kind: 'unknown', error };
     }
     this.#forEach((delivery) => {
-      this.parts.emit(eventAt(this.#claimed.has(delivery) ? 'processed' : 'duplicate', delivery));
+      emitAt(this.parts.emit, this.#claimed.has(delivery) ? 'processed' : 'duplicate', delivery);
     });
     return { kind: 'committed' };
   }
@@ -185,7 +185,7 @@ export class GroupTransaction implements SharedTransaction {
   }
 
   async #open(first: DeliveryInProgress): Promise<OpenTransaction> {
-    const claims = this.#claims();
+    const claim = this.parts.inbox.claims(this.#claims(), this.#shortestTimeoutMs());
     const durability = this.#strictestDurability();
     this.#forEach((delivery) => (delivery.durability = durability));
     first.isOpening = true;
@@ -194,7 +194,7 @@ export class GroupTransaction implements SharedTransaction {
         owner: this.#owner(),
         isolation: this.#handlerOf(first).settings.isolation,
         durability,
-        claim: this.parts.inbox.claims(claims, this.#shortestTimeoutMs()),
+        claim,
         onBegin: (begun) => first.onKill((error) => begun.destroy(error)),
       });
       this.#transaction = transaction;

@@ -3,7 +3,7 @@ import { Observable, type Observer } from 'rxjs';
 import { Inbox } from '../inbox/inbox.js';
 import { deliveryInProgress, type DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
 import { IdempotencyError } from '../shared/errors.js';
-import { eventAt, type EmitEvent } from '../shared/events.js';
+import { emitAt, type EmitEvent } from '../shared/events.js';
 import type { RowRemoval } from '../shared/parking.js';
 import type { Durability } from '../shared/handler-profile.js';
 import { EMIT_EVENT } from '../shared/tokens.js';
@@ -62,18 +62,18 @@ export class IdempotencyInterceptor implements NestInterceptor {
       transaction = opened;
       if (delivery.removal !== undefined) await removeParked(transaction, delivery.removal);
       if (transaction.claimed.length === 0) return await this.#skip(transaction, delivery);
-      this.emit(eventAt('claimed', delivery));
+      emitAt(this.emit, 'claimed', delivery);
 
       // 3. Run the handler. If it is the first one here since the assignment, it leaves a mark for the case that it kills the process.
       const cleared = delivery.clearToRun();
       if (cleared !== undefined) await cleared;
       const value = await handled(next, { transaction, piece: undefined, delivery, settled: atOnce });
-      this.emit(eventAt('handled', delivery));
+      emitAt(this.emit, 'handled', delivery);
 
       // 4. Commit. Whatever its answer, it is the truth; a kill that comes meanwhile makes it unknown. Behind it goes what the next record begins with.
       await transaction.commit(this.#next(handler, delivery));
       delivery.report(PROCESSED);
-      this.emit(eventAt('processed', delivery));
+      emitAt(this.emit, 'processed', delivery);
       return value;
     } catch (error) {
       delivery.isOpening = false;
@@ -112,7 +112,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
   }
 
   #tell(name: 'claimed' | 'handled', { members }: DeliveryInProgress): void {
-    for (const one of members) this.emit(eventAt(name, one));
+    for (const one of members) emitAt(this.emit, name, one);
   }
 
   #opening(handler: IdempotentHandler, delivery: DeliveryInProgress, eventId: string): Promise<OpenTransaction> {
@@ -149,7 +149,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
     if (delivery.removal === undefined) await transaction.rollback();
     else await transaction.commit();
     delivery.report({ outcome: 'duplicate' });
-    this.emit(eventAt('duplicate', delivery));
+    emitAt(this.emit, 'duplicate', delivery);
   }
 }
 
