@@ -59,6 +59,15 @@ describe.each(versions)('several pieces of one transaction at once, %s', (_name,
     await transaction.rollback();
   });
 
+  it('a save() that a piece left un-awaited keeps it from ending, though nothing of it has reached the connection yet', async () => {
+    const { transaction, pieces } = await pipelined(1);
+    const saving = transaction.within(() => world.effects.save({ name: 'late' }), pieces[0]).catch(() => undefined);
+    expect(await rejection(ended(transaction, pieces[0]!))).toMatchObject({ code: 'QUERY_IN_FLIGHT' });
+    await saving;
+    await transaction.rollback();
+    expect(await world.effectNames()).toEqual([]);
+  });
+
   it('of pieces that fail the one whose statement failed first is to blame, whatever the others got', async () => {
     const { transaction, pieces } = await pipelined(3);
     const failures = await Promise.all([
