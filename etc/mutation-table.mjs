@@ -36,8 +36,8 @@ export const MUTATIONS = [
   {
     name: 'commit check',
     file: 'src/transaction/transaction-end.ts',
-    find: `return { kind: command === 'COMMIT' ? 'committed' : 'rolled back' };`,
-    replace: `return { kind: command === '' ? 'rolled back' : 'committed' };`,
+    find: `kind: (result as PgResult).command === 'COMMIT' ? 'committed' : 'rolled back'`,
+    replace: `kind: (result as PgResult).command === '' ? 'rolled back' : 'committed'`,
     without: "COMMIT's command tag decides whether it was one",
     project: 'services',
     tests: ['build/test/integration/transaction/commit-and-rollback.spec.js'],
@@ -45,8 +45,8 @@ export const MUTATIONS = [
   {
     name: 'unknown commit',
     file: 'src/transaction/transaction-end.ts',
-    find: `return { kind: isRefusal ? 'refused' : 'unknown', error: error as Error };`,
-    replace: `return { kind: isRefusal ? 'refused' : 'committed', error: error as Error };`,
+    find: `return { kind: isRefusal ? 'refused' : 'unknown', error };`,
+    replace: `return { kind: isRefusal ? 'refused' : 'committed', error };`,
     without: 'a COMMIT without an answer is an unknown outcome',
     project: 'services',
     tests: ['build/test/e2e/unknown-commit.spec.js'],

@@ -87,6 +87,11 @@ class DecodedView implements SourceRecord {
   get rawValue(): Buffer | null {
     return this.#record.message.value ?? null;
   }
+  rawHeader(name: string): readonly Buffer[] {
+    const { headers } = this.#record.message;
+    if (headers === undefined || !Object.hasOwn(headers, name)) return [];
+    return bytesOf(headers[name]).filter((value) => value !== null);
+  }
   get headers(): ReadonlyMap<string, readonly Buffer[]> {
     return (this.#headers ??= headersOf(this.#record.message.headers));
   }
@@ -131,6 +136,7 @@ export function valuesOf(headers: KafkaMessage['headers']): [name: string, value
 }
 
 function bytesOf(given: unknown): (Buffer | null)[] {
+  if (Buffer.isBuffer(given)) return [given];
   const all: unknown[] = Array.isArray(given) ? given : [given];
   return all.filter((value): value is Buffer | null => value === null || Buffer.isBuffer(value));
 }

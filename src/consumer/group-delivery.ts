@@ -39,6 +39,8 @@ export type GroupEnd =
   | { readonly end: 'failed at'; readonly at: number }
   | { readonly end: 'failed' | 'busy' | 'again' | 'interrupted' };
 
+const PROCESSED: DeliveryReport = { outcome: 'processed' };
+const DUPLICATE: DeliveryReport = { outcome: 'duplicate' };
 const INTERRUPTED: GroupEnd = { end: 'interrupted' };
 const AGAIN: GroupEnd = { end: 'again' };
 /** What takes the first record out: it goes its own way. */
@@ -249,7 +251,7 @@ export class GroupDelivery {
       return this.#stoppedAt(group, at, report);
     }
     const ran = new Set(fresh);
-    for (const one of all.slice(0, shared.size)) one.report({ outcome: ran.has(one) ? 'processed' : 'duplicate' });
+    for (let at = 0; at < shared.size; at += 1) all[at]!.report(ran.has(all[at]!) ? PROCESSED : DUPLICATE);
     return undefined;
   }
 
@@ -266,7 +268,7 @@ export class GroupDelivery {
   #deliveriesOf(record: ConsumedRecord, { handlers, lane }: Group): DeliveryInProgress[] {
     return handlers.map((handler) => {
       const delivery = newDelivery(handler, record, { attempt: 1, jsonDepth: this.parts.jsonDepth });
-      delivery.beforeRun = () => lane.mark(record.offset);
+      if (handler.profile.batch === undefined) delivery.beforeRun = () => lane.mark(record.offset); // a batch has a mark of its own
       return delivery;
     });
   }
@@ -308,11 +310,14 @@ function isConcerned(record: ConsumedRecord, handlers: readonly RegisteredHandle
 }
 
 function settlementOf(deliveries: readonly DeliveryInProgress[]): Settled {
-  const parts = deliveries.map((delivery) =>
-    settledBy(delivery, { duplicate: delivery.reported?.outcome === 'duplicate' }),
-  );
+  if (deliveries.length === 1) return settlementBy(deliveries[0]!);
+  const parts = deliveries.map(settlementBy);
   return {
     duplicate: parts.every(({ duplicate }) => duplicate),
     durable: parts.every(({ durable }) => durable),
   };
+}
+
+function settlementBy(delivery: DeliveryInProgress): Settled {
+  return settledBy(delivery, { duplicate: delivery.reported?.outcome === 'duplicate' });
 }

@@ -254,6 +254,7 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
       nest: {
         consumer: () => this.#consuming?.state.membership?.consumer,
         producer: () => this.#replies?.producer,
+        hasHooks: () => this.#hasHooks,
         withHooks: (context, work) => this.#withHooks(context, work),
       },
     });
@@ -330,9 +331,13 @@ export class IdempotentKafkaServer extends Server implements CustomTransportStra
     }
   }
 
+  get #hasHooks(): boolean {
+    return this.onProcessingStartHook !== this.#noStartHook || this.onProcessingEndHook !== undefined;
+  }
+
   /** Nest's processing hooks, start and end exactly once each around one delivery, however it ends. Free while nobody has set any. */
   #withHooks<T>(context: KafkaContext, work: () => Promise<T>): Promise<T> {
-    if (this.onProcessingStartHook === this.#noStartHook && this.onProcessingEndHook === undefined) return work();
+    if (!this.#hasHooks) return work();
     return new Promise((resolve, reject) => {
       const run = () =>
         work()

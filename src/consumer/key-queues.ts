@@ -86,6 +86,13 @@ export class KeyQueues<Item extends Ordered> {
     this.#advance(this.keyOf(item));
   }
 
+  /** It is done, and so are as many that wait behind it. */
+  endWith(item: Item, waiting: number): void {
+    this.#behind.get(this.keyOf(item))?.splice(0, waiting);
+    this.#size -= waiting;
+    this.end(item);
+  }
+
   /** It is not done: it stands in front of its key again. */
   putBack(item: Item): void {
     this.#begun -= 1;

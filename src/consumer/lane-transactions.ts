@@ -6,7 +6,7 @@ import { partitionKey, type TopicPartition } from '../kafka/positions.js';
 import { TooSlow, type TransactionalProducer } from '../kafka/transactional-producer.js';
 import type { DeliveryInProgress } from '../shared/delivery.js';
 import { IdempotencyError } from '../shared/errors.js';
-import { eventAt, type EmitEvent } from '../shared/events.js';
+import { emitAt, type EmitEvent } from '../shared/events.js';
 import { noteOf } from '../shared/failed-attempt.js';
 import type { SentMessage } from '../shared/kafka-sends.js';
 import type { SharedEnd } from '../shared/shared-transaction.js';
@@ -81,8 +81,7 @@ export class LaneTransactions {
     return this.#inTurn(async () => {
       const messages = deliveries.flatMap(({ sends }) => sends?.messages ?? []);
       const ended = await this.#write({ records: deliveries.length, messages, offset, lane });
-      if (ended.kind === 'committed')
-        for (const delivery of deliveries) this.parts.emit(eventAt('processed', delivery));
+      if (ended.kind === 'committed') for (const delivery of deliveries) emitAt(this.parts.emit, 'processed', delivery);
       return ended;
     });
   }

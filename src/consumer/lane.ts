@@ -251,10 +251,8 @@ export class Lane implements StrandLane {
 
   endTogether(records: readonly ConsumedRecord[], settlements: readonly Settled[]): void {
     if (settlements.length === 0) return this.end(records[0]!, undefined);
-    for (const [at, settlement] of settlements.entries()) {
-      if (at > 0) this.#records.begin();
-      this.#settle(records[at]!, settlement);
-    }
+    this.#records.endWith(records[0]!, settlements.length - 1);
+    for (let at = 0; at < settlements.length; at += 1) this.#settle(records[at]!, settlements[at]!);
     this.#tellSettled();
   }
 
@@ -264,12 +262,12 @@ export class Lane implements StrandLane {
       this.#records.putBack(record);
       return;
     }
+    this.#records.end(record);
     this.#settle(record, settlement);
     this.#tellSettled();
   }
 
   #settle(record: ConsumedRecord, settlement: Settled): void {
-    this.#records.end(record);
     this.#queuedBytes -= record.bytes;
     this.ledger.settle(record.offset, settlement);
     if (record.offset > this.#probedTo) this.#probing?.settled(settlement);

@@ -1,7 +1,8 @@
-import { KafkaContext } from '@nestjs/microservices';
+import type { KafkaContext } from '@nestjs/microservices';
 import type { Consumer, IHeaders, KafkaMessage, Producer } from 'kafkajs';
 import type { Delivery } from '../shared/delivery.js';
 import { BatchContext } from './batch-context.js';
+import { LazyContext } from './lazy-context.js';
 import { textOrBytes } from './decode.js';
 import { valuesOf, type ConsumedRecord } from './consumed-record.js';
 
@@ -9,6 +10,8 @@ import { valuesOf, type ConsumedRecord } from './consumed-record.js';
 export interface NestContext {
   readonly consumer: () => Consumer | undefined;
   readonly producer: () => Producer | undefined;
+  /** Somebody has set Nest's processing hooks. */
+  hasHooks(): boolean;
   /** Runs Nest's processing hooks around one delivery, each exactly once. */
   withHooks<T>(context: KafkaContext, work: () => Promise<T>): Promise<T>;
 }
@@ -17,9 +20,12 @@ export interface NestContext {
 type KafkajsMessage = KafkaMessage & { readonly magicByte: number; readonly batchContext: unknown };
 type ContextArgs = ConstructorParameters<typeof KafkaContext>[0];
 
-/** `@Ctx()` of one delivery: the message as Nest shapes it, made of fresh copies. Keys and headers are text if they are UTF-8, else bytes; never parsed. */
+/**
+ * `@Ctx()` of one delivery: the message as Nest shapes it, made of fresh copies when somebody asks for it. Keys and headers are text if they are UTF-8, else bytes;
+ * never parsed.
+ */
 export function nestContext(record: ConsumedRecord, payload: unknown, nest: NestContext): KafkaContext {
-  return new KafkaContext(contextArgs(record, payload, nest));
+  return new LazyContext(() => contextArgs(record, payload, nest));
 }
 
 /** The same of a batch. `record` and `payload`: the first of it. */

@@ -73,8 +73,10 @@ export class OffsetLedger {
     while (this.#taken[0]?.settled) this.#taken.shift();
   }
 
-  /** Mostly one of the first; behind a record that fails for long it may be any. */
+  /** Mostly the first; behind a record that fails for long it may be any. */
   #entryOf(offset: bigint): { offset: bigint; settled: boolean } | undefined {
+    const first = this.#taken[0];
+    if (first?.offset === offset) return first;
     let [low, high] = [0, this.#taken.length - 1];
     while (low < high && this.#taken[low]!.offset !== offset) {
       const middle = (low + high + 1) >> 1;

@@ -25,9 +25,11 @@ export interface Retrying {
 }
 
 /** The delivery of the record that comes next, made before the one in front of it is committed. */
-export interface Ahead {
-  readonly record: ConsumedRecord;
-  readonly delivery: DeliveryInProgress;
+export class Ahead {
+  constructor(
+    readonly record: ConsumedRecord,
+    readonly delivery: DeliveryInProgress,
+  ) {}
 }
 
 /** How the deliveries of a lane end whose handler is exactly-once: what they have published and the offset behind them, in one Kafka transaction. */
@@ -102,13 +104,20 @@ export class RecordDelivery {
     for (;;) {
       const { count } = this.parts.restarts;
       const settled = await this.#byAll(handlers, record, lane);
+      if (settled !== undefined) lane.retrying = undefined;
       // If the database began anew meanwhile, a part of it may be gone: the claims decide.
       if (settled === undefined || settled.durable || this.parts.restarts.count === count) return settled;
       await lane.discardAhead();
     }
   }
 
-  async #byAll(
+  #byAll(handlers: readonly RegisteredHandler[], record: ConsumedRecord, lane: LaneWork): Promise<Settled | undefined> {
+    const [handler] = handlers;
+    const isPlain = handlers.length === 1 && handler !== undefined && !lane.parking.hasParked;
+    return isPlain ? this.#untilSettled({ handler, record, lane }) : this.#byEach(handlers, record, lane);
+  }
+
+  async #byEach(
     handlers: readonly RegisteredHandler[],
     record: ConsumedRecord,
     lane: LaneWork,
@@ -179,7 +188,7 @@ export class RecordDelivery {
       handler.profile.transaction === 'database' && handler.profile.batch === undefined && handler.isEventHandler;
     if (next === undefined || !isPlain || this.#handlersOf(next).length > 1) return undefined;
     const delivery = this.#newDelivery({ handler, record: next, lane }, 1);
-    lane.ahead = { record: next, delivery };
+    lane.ahead = new Ahead(next, delivery);
     return delivery;
   }
 
@@ -263,5 +272,10 @@ async function sent(report: DeliveryReport, delivery: DeliveryInProgress, kafka:
 
 /** Nobody knows how the transaction was committed that made a record a duplicate. */
 export function settledBy({ durability }: DeliveryInProgress, { duplicate }: { readonly duplicate: boolean }): Settled {
-  return { duplicate, durable: !duplicate && durability === 'commit' };
+  if (duplicate) return DUPLICATE;
+  return durability === 'commit' ? DURABLE : IN_WINDOW;
 }
+
+const DUPLICATE: Settled = { duplicate: true, durable: false };
+const DURABLE: Settled = { duplicate: false, durable: true };
+const IN_WINDOW: Settled = { duplicate: false, durable: false };

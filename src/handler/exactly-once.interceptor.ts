@@ -1,10 +1,10 @@
 import { Inject, Injectable, type CallHandler, type ExecutionContext, type NestInterceptor } from '@nestjs/common';
 import { from, type Observable } from 'rxjs';
 import { deliveryInProgress, type DeliveryInProgress } from '../shared/delivery.js';
-import { placeOf, type EmitEvent } from '../shared/events.js';
+import { emitAt, type EmitEvent } from '../shared/events.js';
 import { EMIT_EVENT } from '../shared/tokens.js';
 import { calledAgain, transportMissing } from './called-wrongly.js';
-import { lastValueOf } from './last-value-of.js';
+import { LastValue } from './last-value.js';
 import { reportOf } from './report-of.js';
 
 /** Runs a `@KafkaExactlyOnce()` handler and tells the transport how it ended, whatever Nest or an exception filter makes of an error: what it has published is sent only if it ended well. */
@@ -26,8 +26,8 @@ export class ExactlyOnceInterceptor implements NestInterceptor {
     try {
       const cleared = delivery.clearToRun();
       if (cleared !== undefined) await cleared;
-      const value = await lastValueOf(delivery, (observer) => next.handle().subscribe(observer));
-      this.emit({ name: 'handled', ...placeOf(delivery) });
+      const value = await handled(next, delivery);
+      emitAt(this.emit, 'handled', delivery);
       delivery.report({ outcome: 'processed' });
       return value;
     } catch (error) {
@@ -37,4 +37,13 @@ export class ExactlyOnceInterceptor implements NestInterceptor {
       delivery.sends?.close();
     }
   }
+}
+
+/** The last value of the handler. A kill ends this wait, whatever the handler is doing. */
+function handled(next: CallHandler, delivery: DeliveryInProgress): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    delivery.onKill(reject);
+    delivery.isHandling = true;
+    next.handle().subscribe(new LastValue(delivery, resolve, reject));
+  });
 }

@@ -5,7 +5,7 @@ import type { Inbox } from '../inbox/inbox.js';
 import type { BatchDelivery } from '../shared/batch-delivery.js';
 import type { DeliveryInProgress, DeliveryReport } from '../shared/delivery.js';
 import { IdempotencyError } from '../shared/errors.js';
-import { eventAt, placeOf, type EmitEvent } from '../shared/events.js';
+import { emitAt, placeOf, type EmitEvent } from '../shared/events.js';
 import type { Durability } from '../shared/handler-profile.js';
 import type { SharedEnd, SharedTransaction } from '../shared/shared-transaction.js';
 import type { OpenTransaction, Piece } from '../transaction/open-transaction.js';
@@ -30,9 +30,18 @@ export interface GroupTransactionParts {
 }
 
 /** What a handler that is to run gets of it. */
-export interface Entry {
-  readonly transaction: OpenTransaction;
-  readonly piece: Piece;
+export class Entry {
+  constructor(
+    readonly transaction: OpenTransaction,
+    readonly piece: Piece,
+  ) {}
+}
+
+/** What became of a delivery whose event was claimed. */
+class Claimed {
+  /** Its handler was called. */
+  isEntered = false;
+  hasRun = false;
 }
 
 /** Between tries to take claims back: as long as it takes, for their events would not run. */
@@ -52,11 +61,9 @@ export class GroupTransaction implements SharedTransaction {
   #transaction: OpenTransaction | undefined;
   /** It is begun, and what is claimed is known. */
   #isOpen = false;
-  readonly #claimed = new Set<DeliveryInProgress>();
-  readonly #toRun = new Set<DeliveryInProgress>();
-  /** Those whose handler was called. */
-  readonly #entered = new Set<DeliveryInProgress>();
-  readonly #pieces = new Map<DeliveryInProgress, Piece>();
+  readonly #claimed = new Map<DeliveryInProgress, Claimed>();
+  /** How many of the claimed have not run. */
+  #toRun = 0;
 
   constructor(
     private readonly parts: GroupTransactionParts,
@@ -78,20 +85,21 @@ export class GroupTransaction implements SharedTransaction {
   }
 
   #enter(delivery: DeliveryInProgress, transaction: OpenTransaction): Entry | undefined {
-    if (!delivery.members.some((one) => this.#claimed.has(one))) return undefined;
-    for (const one of delivery.members) this.#entered.add(one);
-    const piece = transaction.beginPiece();
-    this.#pieces.set(delivery, piece);
-    return { transaction, piece };
+    let isClaimed = false;
+    for (const one of delivery.members) {
+      const claimed = this.#claimed.get(one);
+      if (claimed === undefined) continue;
+      claimed.isEntered = true;
+      isClaimed = true;
+    }
+    return isClaimed ? new Entry(transaction, transaction.beginPiece()) : undefined;
   }
 
-  /** What is told of a delivery that failed with this error. */
-  reportOf(error: unknown, delivery: DeliveryInProgress): DeliveryReport {
-    const piece = this.#pieces.get(delivery);
-    const transaction = piece && this.#transaction;
-    const report = reportOf(error, transaction);
+  /** What is told of a delivery that failed with this error. `entry`: undefined, if it did not get that far. */
+  reportOf(error: unknown, delivery: DeliveryInProgress, entry: Entry | undefined): DeliveryReport {
+    const report = reportOf(error, entry?.transaction);
     if (report.outcome !== 'failed' || delivery.killed !== undefined) return report;
-    const isConsequence = piece !== undefined && transaction?.isBrokenByOther(piece) === true;
+    const isConsequence = entry?.transaction.isBrokenByOther(entry.piece) === true;
     return isConsequence ? { ...report, isConsequence } : report;
   }
 
@@ -105,27 +113,29 @@ export class GroupTransaction implements SharedTransaction {
     }
   }
 
-  /** Its handler has settled. Throws what was wrong with that. */
-  async ran(delivery: DeliveryInProgress): Promise<void> {
-    const piece = this.#pieces.get(delivery);
-    if (piece !== undefined) await this.#endPiece(piece);
-    for (const one of delivery.members) this.#toRun.delete(one);
+  /** Its handler has settled. `ended` gets what was wrong with that. */
+  ran(delivery: DeliveryInProgress, { transaction, piece }: Entry, ended: (error?: unknown) => void): void {
+    transaction.endPiece(piece, this.parts.constraintCheck, (error) => {
+      if (error === undefined) this.#noteRun(delivery);
+      else if (isOutdated(error)) this.parts.checkOutdated();
+      ended(error);
+    });
   }
 
-  async #endPiece(piece: Piece): Promise<void> {
-    try {
-      await this.#transaction?.endPiece(piece, this.parts.constraintCheck);
-    } catch (error) {
-      if (isOutdated(error)) this.parts.checkOutdated();
-      throw error;
+  #noteRun({ members }: DeliveryInProgress): void {
+    for (const one of members) {
+      const claimed = this.#claimed.get(one);
+      if (claimed === undefined || claimed.hasRun) continue;
+      claimed.hasRun = true;
+      this.#toRun -= 1;
     }
   }
 
   async commit(): Promise<SharedEnd> {
     const transaction = this.#transaction;
-    if (transaction === undefined || this.#toRun.size > 0) {
+    if (transaction === undefined || this.#toRun > 0) {
       await this.rollback();
-      return { kind: 'refused', error: notRun(this.#toRun.size), isOutage: false };
+      return { kind: 'refused', error: notRun(this.#toRun), isOutage: false };
     }
     try {
       // Duplicates alone write nothing.
@@ -134,11 +144,11 @@ export class GroupTransaction implements SharedTransaction {
     } catch (error) {
       if (!IdempotencyError.is(error, 'COMMIT_UNKNOWN'))
         return { kind: 'refused', error, isOutage: transaction.isOutage };
-      for (const delivery of this.#claimed) this.parts.emit({ name: 'unknown', error, ...placeOf(delivery) });
+      for (const delivery of this.#claimed.keys()) this.parts.emit({ name: 'unknown', error, ...placeOf(delivery) });
       return { kind: 'unknown', error };
     }
     this.#forEach((delivery) => {
-      this.parts.emit(eventAt(this.#claimed.has(delivery) ? 'processed' : 'duplicate', delivery));
+      emitAt(this.parts.emit, this.#claimed.has(delivery) ? 'processed' : 'duplicate', delivery);
     });
     return { kind: 'committed' };
   }
@@ -150,7 +160,7 @@ export class GroupTransaction implements SharedTransaction {
 
   /** Of those that no handler was called for: what a handler wrote may be committed with its claim. */
   async #takeBack(): Promise<void> {
-    const untouched = [...this.#claimed].filter((delivery) => !this.#entered.has(delivery));
+    const untouched = [...this.#claimed].filter(([, { isEntered }]) => !isEntered).map(([delivery]) => delivery);
     const { text, values } = this.parts.inbox.release(untouched.map(claimOf));
     for (let tries = 1; ; tries += 1) {
       try {
@@ -175,7 +185,7 @@ export class GroupTransaction implements SharedTransaction {
   }
 
   async #open(first: DeliveryInProgress): Promise<OpenTransaction> {
-    const claims = this.#claims();
+    const claim = this.parts.inbox.claims(this.#claims(), this.#shortestTimeoutMs());
     const durability = this.#strictestDurability();
     this.#forEach((delivery) => (delivery.durability = durability));
     first.isOpening = true;
@@ -184,7 +194,7 @@ export class GroupTransaction implements SharedTransaction {
         owner: this.#owner(),
         isolation: this.#handlerOf(first).settings.isolation,
         durability,
-        claim: this.parts.inbox.claims(claims, this.#shortestTimeoutMs()),
+        claim,
         onBegin: (begun) => first.onKill((error) => begun.destroy(error)),
       });
       this.#transaction = transaction;
@@ -205,10 +215,12 @@ export class GroupTransaction implements SharedTransaction {
   /** A record one of whose handlers finds no id in it leaves, with all behind it. Throws if it is the first. */
   #claims(): Claim[] {
     const claims: Claim[] = [];
-    for (const [at, ofRecord] of this.deliveries.entries()) {
+    for (let at = 0; at < this.deliveries.length; at += 1) {
+      const before = claims.length;
       try {
-        claims.push(...ofRecord.map((delivery) => this.#claim(delivery))); // all of a record, or none
+        for (const delivery of this.deliveries[at]!) claims.push(this.#claim(delivery));
       } catch (error) {
+        claims.length = before; // all of a record, or none
         if (at === 0) throw error;
         this.#size = at;
         break;
@@ -224,11 +236,12 @@ export class GroupTransaction implements SharedTransaction {
 
   #note([answer]: readonly Record<string, unknown>[]): void {
     const won = new Map<string, Set<string>>(this.deliveries[0]!.map(({ consumer }) => [consumer, new Set()]));
-    for (const [consumer, offset] of (answer?.['inserted'] ?? []) as [string, string][]) won.get(consumer)?.add(offset);
+    const inserted = (answer?.['inserted'] ?? []) as [string, string][];
+    for (const [consumer, offset] of inserted) won.get(consumer)?.add(offset);
     this.#forEach((delivery) => {
       if (won.get(delivery.consumer)?.has(delivery.offset) !== true) return;
-      this.#claimed.add(delivery);
-      this.#toRun.add(delivery);
+      this.#claimed.set(delivery, new Claimed());
+      this.#toRun += 1;
     });
   }
 

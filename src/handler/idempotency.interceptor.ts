@@ -1,11 +1,13 @@
 import { Inject, Injectable, type CallHandler, type ExecutionContext, type NestInterceptor } from '@nestjs/common';
-import { from, type Observable } from 'rxjs';
+import { Observable } from 'rxjs';
 import { Inbox } from '../inbox/inbox.js';
-import { deliveryInProgress, type DeliveryInProgress } from '../shared/delivery.js';
+import { deliveryInProgress, type DeliveryInProgress, type DeliveryReport } from '../shared/delivery.js';
 import { IdempotencyError } from '../shared/errors.js';
-import { eventAt, placeOf, type EmitEvent } from '../shared/events.js';
+import { emitAt, type EmitEvent } from '../shared/events.js';
 import type { RowRemoval } from '../shared/parking.js';
+import type { Durability } from '../shared/handler-profile.js';
 import { EMIT_EVENT } from '../shared/tokens.js';
+import type { ClaimRequest } from '../transaction/begin-query.js';
 import { NextTransaction } from '../transaction/next-transaction.js';
 import type { OpenRequest, OpenTransaction, Piece } from '../transaction/open-transaction.js';
 import { TransactionScope } from '../transaction/transaction-scope.js';
@@ -14,8 +16,10 @@ import type { Entry, GroupTransaction } from './group-transaction.js';
 import { HandlerCatalogue, type IdempotentHandler } from './handler-catalogue.js';
 import { eventIdOf } from './identity/event-id.js';
 import { fingerprint } from './identity/fingerprint.js';
-import { lastValueOf } from './last-value-of.js';
+import { LastValue } from './last-value.js';
 import { reportOf } from './report-of.js';
+
+const PROCESSED: DeliveryReport = { outcome: 'processed' };
 
 /**
  * Runs an `@Idempotent()` handler in the transaction of its claim, and tells the transport how that ended. Whatever Nest, a pipe or an exception
@@ -43,7 +47,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
     delivery.taken = true;
     // Whoever made it is of this room: the consumer only hands it on.
     const group = delivery.shared as GroupTransaction | undefined;
-    return from(group === undefined ? this.#settle(handler, delivery, next) : this.#settleIn(group, delivery, next));
+    return valueOf(group === undefined ? this.#settle(handler, delivery, next) : this.#settleIn(group, delivery, next));
   }
 
   /** Reports the outcome, then lets Nest have value or error. */
@@ -54,23 +58,27 @@ export class IdempotencyInterceptor implements NestInterceptor {
       delivery.eventId ??= eventIdOf(handler.id, delivery);
 
       // 2. Open the transaction and claim, in one round trip. The claim decides: no row, no run.
-      transaction = await this.#open(handler, delivery, delivery.eventId);
+      const opened = await this.#opening(handler, delivery, delivery.eventId);
+      if (delivery.killed !== undefined) opened.destroy(delivery.killed); // it came meanwhile
+      delivery.opened();
+      transaction = opened;
       if (delivery.removal !== undefined) await removeParked(transaction, delivery.removal);
       if (transaction.claimed.length === 0) return await this.#skip(transaction, delivery);
-      this.emit({ name: 'claimed', ...placeOf(delivery) });
+      emitAt(this.emit, 'claimed', delivery);
 
       // 3. Run the handler. If it is the first one here since the assignment, it leaves a mark for the case that it kills the process.
       const cleared = delivery.clearToRun();
       if (cleared !== undefined) await cleared;
-      const value = await handled({ transaction }, delivery, next);
-      this.emit({ name: 'handled', ...placeOf(delivery) });
+      const value = await handled(next, { transaction, piece: undefined, delivery, settled: atOnce });
+      emitAt(this.emit, 'handled', delivery);
 
       // 4. Commit. Whatever its answer, it is the truth; a kill that comes meanwhile makes it unknown. Behind it goes what the next record begins with.
       await transaction.commit(this.#next(handler, delivery));
-      delivery.report({ outcome: 'processed' });
-      this.emit({ name: 'processed', ...placeOf(delivery) });
+      delivery.report(PROCESSED);
+      emitAt(this.emit, 'processed', delivery);
       return value;
     } catch (error) {
+      delivery.isOpening = false;
       const blamed = transaction === undefined ? error : transaction.blamed(error);
       await transaction?.rollback(); // of one that has ended already: nothing
       delivery.report(reportOf(blamed, transaction));
@@ -91,53 +99,37 @@ export class IdempotencyInterceptor implements NestInterceptor {
       this.#tell('claimed', delivery);
       const cleared = delivery.clearToRun();
       if (cleared !== undefined) await cleared;
-      const value = await handled(entry, delivery, next);
-      await group.ran(delivery);
+      const { transaction, piece } = entry;
+      const settled = group.ran.bind(group, delivery, entry);
+      const value = await handled(next, { transaction, piece, delivery, settled });
       delivery.outliveKill();
       this.#tell('handled', delivery);
-      delivery.report({ outcome: 'processed' });
+      delivery.report(PROCESSED);
       return value;
     } catch (error) {
       const blamed = entry === undefined ? error : entry.transaction.blamed(error);
-      delivery.report(group.reportOf(blamed, delivery));
+      delivery.report(group.reportOf(blamed, delivery, entry));
       throw blamed;
     }
   }
 
   #tell(name: 'claimed' | 'handled', { members }: DeliveryInProgress): void {
-    for (const one of members) this.emit(eventAt(name, one));
+    for (const one of members) emitAt(this.emit, name, one);
   }
 
-  async #open(handler: IdempotentHandler, delivery: DeliveryInProgress, eventId: string): Promise<OpenTransaction> {
+  #opening(handler: IdempotentHandler, delivery: DeliveryInProgress, eventId: string): Promise<OpenTransaction> {
     delivery.isOpening = true;
     // Whoever made it is of this room: the consumer only sees that it is used or discarded.
     const ahead = delivery.ahead as NextTransaction | undefined;
     delivery.ahead = undefined;
-    try {
-      const transaction = await (ahead?.take() ?? this.scope.open(this.#request(handler, delivery, eventId)));
-      delivery.hasTransaction = true;
-      if (delivery.killed === undefined) return transaction;
-      transaction.destroy(delivery.killed); // it came while the transaction was opening
-      throw delivery.killed;
-    } finally {
-      delivery.isOpening = false;
-    }
+    return ahead?.take() ?? this.scope.open(this.#request(handler, delivery, eventId));
   }
 
   #request(handler: IdempotentHandler, delivery: DeliveryInProgress, eventId: string): OpenRequest {
     // A parked event's row must not come back when others have acted on its absence: later events of its key, and whoever asked for the replay.
     delivery.durability = delivery.removal === undefined ? handler.settings.durability : 'commit';
-    return {
-      owner: `consumer '${handler.consumer}', ${delivery.topic}[${delivery.partition}]@${delivery.offset}`,
-      isolation: handler.settings.isolation,
-      durability: delivery.durability,
-      claim: this.inbox.claim(
-        delivery,
-        { id: eventId, fingerprint: fingerprint(delivery.rawValue) },
-        handler.settings.timeoutMs,
-      ),
-      onBegin: (begun) => delivery.onKill((error) => begun.destroy(error)),
-    };
+    const event = { id: eventId, fingerprint: fingerprint(delivery.rawValue) };
+    return new DeliveryRequest(delivery, handler, this.inbox.claim(delivery, event, handler.settings.timeoutMs));
   }
 
   /** What the delivery that follows this one begins with. One without an id tells so when it runs. */
@@ -159,7 +151,28 @@ export class IdempotencyInterceptor implements NestInterceptor {
     if (delivery.removal === undefined) await transaction.rollback();
     else await transaction.commit();
     delivery.report({ outcome: 'duplicate' });
-    this.emit({ name: 'duplicate', ...placeOf(delivery) });
+    emitAt(this.emit, 'duplicate', delivery);
+  }
+}
+
+/** A class, as whatever lives as long as a transaction. */
+class DeliveryRequest implements OpenRequest {
+  readonly owner: string;
+  readonly isolation: OpenRequest['isolation'];
+  readonly durability: Durability;
+
+  constructor(
+    private readonly delivery: DeliveryInProgress,
+    { consumer, settings }: IdempotentHandler,
+    readonly claim: ClaimRequest,
+  ) {
+    this.owner = `consumer '${consumer}', ${delivery.topic}[${delivery.partition}]@${delivery.offset}`;
+    this.isolation = settings.isolation;
+    this.durability = delivery.durability;
+  }
+
+  onBegin(begun: Pick<OpenTransaction, 'destroy'>): void {
+    this.delivery.onKill((error) => begun.destroy(error));
   }
 }
 
@@ -175,15 +188,43 @@ async function removeParked(transaction: OpenTransaction, removal: RowRemoval): 
   );
 }
 
-/** handle() is called, and subscribed to, inside the transaction's context; what waits for this runs outside of it again. A kill ends the transaction too. */
-function handled(
-  { transaction, piece }: { transaction: OpenTransaction; piece?: Piece },
-  delivery: DeliveryInProgress,
-  next: CallHandler,
-): Promise<unknown> {
-  return lastValueOf(
-    delivery,
-    (observer) => transaction.within(() => next.handle().subscribe(observer), piece),
-    (error) => transaction.destroy(error),
-  );
+/** As rxjs's from(), which makes a promise more. */
+function valueOf(settling: Promise<unknown>): Observable<unknown> {
+  return new Observable((subscriber) => {
+    settling.then(
+      (value) => {
+        subscriber.next(value);
+        subscriber.complete();
+      },
+      (error: unknown) => subscriber.error(error),
+    );
+  });
+}
+
+interface Handling {
+  readonly transaction: OpenTransaction;
+  readonly piece: Piece | undefined;
+  readonly delivery: DeliveryInProgress;
+  /** What is to be done when the handler has settled. */
+  readonly settled: (ended: (error?: unknown) => void) => void;
+}
+
+function atOnce(ended: () => void): void {
+  ended();
+}
+
+/**
+ * The last value of the handler, once it has settled. handle() is called, and subscribed to, inside the transaction's context; what waits for this runs outside of it
+ * again. A kill ends the transaction and this wait, whatever the handler is doing.
+ */
+function handled(next: CallHandler, { transaction, piece, delivery, settled }: Handling): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    delivery.onKill((error) => {
+      transaction.destroy(error);
+      reject(error);
+    });
+    delivery.isHandling = true;
+    const done = (last: unknown) => settled((fault) => (fault === undefined ? resolve(last) : reject(fault as Error)));
+    transaction.within(() => next.handle().subscribe(new LastValue(delivery, done, reject)), piece);
+  });
 }

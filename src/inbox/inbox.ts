@@ -6,8 +6,17 @@ import { handledEventsStatement } from './handled-events.js';
 type ClaimPlace = Pick<Claim, 'consumer' | 'topic' | 'partition' | 'offset'>;
 
 /** The claim as the transaction sends it, in the same round trip as BEGIN. */
-export interface PreparedClaim extends LimitedInsert {
-  readonly values: readonly unknown[];
+export class PreparedClaim implements LimitedInsert {
+  readonly text: string;
+  readonly lockTimeoutMs: number;
+
+  constructor(
+    { text, lockTimeoutMs }: LimitedInsert,
+    readonly values: readonly unknown[],
+  ) {
+    this.text = text;
+    this.lockTimeoutMs = lockTimeoutMs;
+  }
 }
 
 /** Our `processed_events` table: who handled what. Knows its place in the database once the start-up check has found it. */
@@ -33,10 +42,10 @@ export class Inbox {
    * delivery is killed, and a kill while it waits means that the database does not answer.
    */
   claim(place: ClaimPlace, event: { id: string; fingerprint: string }, timeoutMs: number): PreparedClaim {
-    const { text, lockTimeoutMs } = this.#statement(Math.min(this.claimTimeoutMs, Math.ceil(timeoutMs / 2)));
+    const statement = this.#statement(Math.min(this.claimTimeoutMs, Math.ceil(timeoutMs / 2)));
     const { consumer, topic, partition, offset } = place;
     const { id: eventId, fingerprint } = event;
-    return { text, lockTimeoutMs, values: claimValues({ consumer, eventId, topic, partition, offset, fingerprint }) };
+    return new PreparedClaim(statement, claimValues({ consumer, eventId, topic, partition, offset, fingerprint }));
   }
 
   /** Of the topics, those of which one of the consumers has handled events, as its newest claims show. */
@@ -54,7 +63,7 @@ export class Inbox {
   /** The claims of several events of one partition, in one statement. `timeoutMs`: the shortest of their handlers'. */
   claims(claims: readonly Claim[], timeoutMs: number): PreparedClaim {
     const waitMs = Math.min(this.claimTimeoutMs, Math.ceil(timeoutMs / 2));
-    return { ...this.#made(this.#forMany, waitMs, claimsStatement), values: claimsValues(claims) };
+    return new PreparedClaim(this.#made(this.#forMany, waitMs, claimsStatement), claimsValues(claims));
   }
 
   /** What takes those claims back. */

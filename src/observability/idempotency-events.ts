@@ -1,6 +1,6 @@
 import { Injectable } from '@nestjs/common';
 import { Subject, type Observable } from 'rxjs';
-import { eventChannel, type IdempotencyEvent } from '../shared/events.js';
+import { eventChannel, type EmitEvent, type EventName, type IdempotencyEvent } from '../shared/events.js';
 
 /**
  * Everything this package tells about its work, as an Observable and on `diagnostics_channel`s `nestjs-kafka-idempotency:NAME`. Both are
@@ -16,10 +16,13 @@ export class IdempotencyEvents {
   }
 
   /** @internal The rooms' EmitEvent. */
-  readonly emit = (event: IdempotencyEvent): void => {
-    const channel = eventChannel(event.name);
-    // diagnostics_channel and rxjs both report a subscriber's error as an uncaught exception of its own, never here.
-    if (channel.hasSubscribers) channel.publish(event);
-    if (this.#subject.observed) this.#subject.next(event);
-  };
+  readonly emit: EmitEvent = Object.assign(
+    (event: IdempotencyEvent): void => {
+      const channel = eventChannel(event.name);
+      // diagnostics_channel and rxjs both report a subscriber's error as an uncaught exception of its own, never here.
+      if (channel.hasSubscribers) channel.publish(event);
+      if (this.#subject.observed) this.#subject.next(event);
+    },
+    { isHeard: (name: EventName): boolean => this.#subject.observed || eventChannel(name).hasSubscribers },
+  );
 }

@@ -120,6 +120,9 @@ export class DeliveryInProgress implements Delivery, SourceRecord {
   get rawValue(): Buffer | null {
     return this.#record.rawValue;
   }
+  rawHeader(name: string): readonly Buffer[] {
+    return this.#record.rawHeader(name);
+  }
   decoded(): unknown {
     return this.#record.decoded();
   }
@@ -187,6 +190,13 @@ export class DeliveryInProgress implements Delivery, SourceRecord {
   #throwIfAborted(): void {
     const reason = this.#killed ?? this.#abortReason;
     if (reason !== undefined) throw reason;
+  }
+
+  /** Its transaction is open. Throws if it was killed meanwhile. */
+  opened(): void {
+    this.isOpening = false;
+    this.hasTransaction = true;
+    if (this.#killed !== undefined) throw this.#killed;
   }
 
   /** Nothing is to be done by kill() any more: what it would have needed is not kept for as long as the transaction it shares goes on. */

@@ -67,19 +67,25 @@ export function placeOf(delivery: EventPlace): EventPlace {
   return { topic, partition, offset, consumer, eventId, attempt };
 }
 
-/** An event that tells no more than its place. */
-export function eventAt(
+/** Emits an event that tells no more than its place: several for every record, so they are not made where nobody listens. */
+export function emitAt(
+  emit: EmitEvent,
   name: 'received' | 'claimed' | 'handled' | 'processed' | 'duplicate',
   delivery: EventPlace,
-): IdempotencyEvent {
+): void {
+  if (emit.isHeard?.(name) === false) return;
   const { topic, partition, offset, consumer, eventId, attempt } = delivery;
-  return { name, topic, partition, offset, consumer, eventId, attempt };
+  emit({ name, topic, partition, offset, consumer, eventId, attempt });
 }
 
 export type EventName = IdempotencyEvent['name'];
 
 /** What rooms emit through; made by the observability room. A listener that throws must never change a delivery. */
-export type EmitEvent = (event: IdempotencyEvent) => void;
+export interface EmitEvent {
+  (event: IdempotencyEvent): void;
+  /** False: nobody listens to events of that name now. */
+  readonly isHeard?: (name: EventName) => boolean;
+}
 
 const channels = new Map<string, Channel>();
 

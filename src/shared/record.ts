@@ -25,6 +25,13 @@ export interface RecordView {
 export interface SourceRecord extends RecordView {
   /** The bytes of the value themselves, not a copy: only to be read, and not to be given to anybody. */
   readonly rawValue: Buffer | null;
+  /** The same of a header's values; empty without such a header. */
+  rawHeader(name: string): readonly Buffer[];
+}
+
+/** A header's values, only to be read: of a record of ours without a copy of all its headers. */
+export function headerBytes(record: RecordView, name: string): readonly Buffer[] {
+  return 'rawHeader' in record ? (record as SourceRecord).rawHeader(name) : (record.headers.get(name) ?? []);
 }
 
 /**

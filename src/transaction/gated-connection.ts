@@ -21,11 +21,13 @@ export interface StatementOrigin {
   readonly control: boolean;
 }
 
-interface Statement {
-  readonly text: string;
-  readonly kind: StatementKind;
-  /** The piece or savepoint it belongs to. Where the async context was lost, the innermost one. */
-  readonly frame: Frame;
+class Statement {
+  constructor(
+    readonly text: string,
+    readonly kind: StatementKind,
+    /** The piece or savepoint it belongs to. Where the async context was lost, the innermost one. */
+    readonly frame: Frame,
+  ) {}
 }
 
 /**
@@ -47,7 +49,7 @@ export class GatedConnection {
   /** A prepared statement of this connection is out of date: it must not serve another transaction. */
   isStale = false;
   /** In the order in which they were sent, and so in which they are answered. */
-  #inFlight = new Map<object, Statement>();
+  readonly #inFlight: Statement[] = [];
   /** The piece of the transaction whose statement made `firstError` or `verdict`. */
   #broken: Frame | undefined;
   #pipelines = false;
@@ -68,14 +70,14 @@ export class GatedConnection {
     /** Cuts the connection at once: statements in pg's queue would run outside the transaction. */
     private readonly cut: (error: Error) => void,
   ) {
-    this.order = new SavepointOrder(PATIENCE_MS, () => this.#inFlight.size === 0);
+    this.order = new SavepointOrder(PATIENCE_MS, () => this.#inFlight.length === 0);
     this.facade = new Proxy(client, new FacadeHandler((...form) => this.#query(...form), owner));
   }
 
   /** What is not finished, in words; `undefined` if nothing is. Of one piece, if others run at the same time: of pieces that follow one another, of all. */
   unfinishedOf(piece: Frame | undefined): string | undefined {
     const of = this.#pipelines ? piece : undefined;
-    const running = [...this.#inFlight.values()].filter(({ frame }) => of === undefined || frame.root === of);
+    const running = this.#inFlight.filter(({ frame }) => of === undefined || frame.root === of);
     const [first] = running;
     if (first !== undefined)
       return `${running.length} statement(s) were still running (the first: ${verbOf(first.text)})`;
@@ -156,14 +158,13 @@ export class GatedConnection {
   #start(config: unknown, values: unknown, callback: PgCallback, refuse: (error: Error) => void): void {
     const text = textOf(config);
     this.#admit(text, refuse, (statement) => {
-      const token = {};
       const done: PgCallback = (error, result) => {
-        this.#inFlight.delete(token);
+        this.#answered(statement);
         if (error) this.#failed(error, statement);
         else if (statement.kind === 'rollback to') this.firstError = undefined;
         callback(error ? (this.#interruption ?? error) : error, result);
       };
-      this.#inFlight.set(token, statement);
+      this.#inFlight.push(statement);
       try {
         if (this.#pipelines) this.#cork();
         if (typeof config === 'string') this.client.query(this.#prepared(config, values, done));
@@ -209,16 +210,15 @@ export class GatedConnection {
       return query;
     }
     this.#admit(text, refuse, (statement) => {
-      const token = {};
-      this.#inFlight.set(token, statement);
+      this.#inFlight.push(statement);
       const answered = query.handleReadyForQuery.bind(query);
       const failed = query.handleError.bind(query);
       query.handleReadyForQuery = (connection) => {
-        this.#inFlight.delete(token);
+        this.#answered(statement);
         answered(connection);
       };
       query.handleError = (error, connection) => {
-        this.#inFlight.delete(token);
+        this.#answered(statement);
         this.#failed(error, statement);
         failed(error, connection);
       };
@@ -227,13 +227,18 @@ export class GatedConnection {
     return query;
   }
 
+  #answered(statement: Statement): void {
+    const at = this.#inFlight.indexOf(statement);
+    if (at !== -1) this.#inFlight.splice(at, 1);
+  }
+
   #admit(text: string, refuse: (error: Error) => void, go: (statement: Statement) => void): void {
     const kind = kindOf(text);
     const origin = this.origin();
     const refusal = this.refusal ?? this.#objection(kind, text, origin);
     if (refusal !== undefined) return refuse(refusal);
     const frame = origin?.frame ?? this.order.innermost;
-    const statement = { text, kind, frame };
+    const statement = new Statement(text, kind, frame);
     this.order.take({
       frame,
       refuse,
@@ -294,8 +299,7 @@ export class GatedConnection {
   #endedByHand(what: string): void {
     this.unwatch();
     const verdict = handMadeCommit(this.owner, `${what} (what ran before it may be committed by now)`);
-    const [answered] = this.#inFlight.values();
-    this.doom(verdict, answered?.frame);
+    this.doom(verdict, this.#inFlight[0]?.frame);
     this.#interruption ??= verdict;
     this.cut(verdict);
   }

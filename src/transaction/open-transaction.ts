@@ -44,11 +44,10 @@ export interface OpenTransaction {
   /**
    * Ends a piece of the work where several share the transaction. What runs that nobody awaits, an error that aborted the transaction, and a deferred
    * constraint that the piece violated show here, and not at COMMIT, where nobody could tell whose they are. Later statements of the piece are refused.
-   * `check`: what to send for the constraints.
-   *
-   * Throws as {@link OpenTransaction.commit} does, but leaves the end to the caller.
+   * `check`: what to send for the constraints. `ended`: called when that is done, with an error as {@link OpenTransaction.commit} throws it, but the end is left
+   * to the caller. A callback, for this is done for every record, and in whichever piece's async context.
    */
-  endPiece(piece: Piece, check: string | undefined): Promise<void>;
+  endPiece(piece: Piece, check: string | undefined, ended: (error?: unknown) => void): void;
   /** Whatever this piece meets now, the transaction had ended or was to be rolled back before, and not because of it. */
   isBrokenByOther(piece: Piece): boolean;
   /**

@@ -8,16 +8,22 @@ const OWN = Symbol.for('nestjs-kafka-idempotency:own-runner');
 const TRANSACTION = Symbol.for('nestjs-kafka-idempotency:transaction-of-runner');
 
 /** The parts of TypeORM's PostgreSQL runner that its QueryRunner type leaves out; the same in 0.3 and 1.x. */
-interface PostgresRunner extends Omit<QueryRunner, 'isTransactionActive' | 'isReleased' | 'manager'> {
+interface PostgresRunner extends Omit<QueryRunner, 'isTransactionActive' | 'isReleased' | 'manager' | 'broadcaster'> {
   isTransactionActive: boolean;
   transactionDepth: number;
   databaseConnection: PgClient;
   /** What it is connected through: its open runners are ended with the DataSource. */
   readonly driver: { readonly connectedQueryRunners: object[] };
   readonly manager: EntityManager;
+  readonly broadcaster: Broadcaster;
   [TRANSACTION]?: RunningTransaction;
   [OWN]?: OwnRunner;
   releasePostgresConnection(error?: Error): Promise<void>;
+}
+
+interface Broadcaster {
+  readonly queryRunner: PostgresRunner;
+  broadcast(event: string, ...args: unknown[]): Promise<void> | undefined;
 }
 
 /** A transaction that somebody may reach by its runner, and what it wants to know or decide then. */
@@ -96,6 +102,7 @@ export class OwnRunner {
     runner[OWN] = this;
     runner.databaseConnection = facade;
     Object.assign(runner, takenOver);
+    runner.broadcaster.broadcast = broadcast;
     (runner.manager as unknown as { transaction: unknown }).transaction = transactionInside;
   }
 
@@ -115,8 +122,8 @@ export class OwnRunner {
   }
 
   /** Calls the subscribers as TypeORM does around BEGIN, COMMIT and ROLLBACK. */
-  broadcast(when: 'Before' | 'After', event: TransactionEvent): Promise<void> {
-    return this.#runner.broadcaster.broadcast(`${when}${event}`);
+  async broadcast(when: 'Before' | 'After', event: TransactionEvent): Promise<void> {
+    await this.#runner.broadcaster.broadcast(`${when}${event}`);
   }
 
   /** To the pool; the server must have answered the end of the transaction. */
@@ -155,6 +162,12 @@ const takenOver = {
     return Promise.resolve();
   },
 };
+
+/** Only subscribers are told of a statement, and TypeORM makes four promises for each to find that there is none. */
+function broadcast(this: Broadcaster, event: string, ...args: unknown[]): Promise<void> | undefined {
+  if (event === 'BeforeQuery' && this.queryRunner[OWN]?.hasSubscribers === false) return undefined;
+  return (Object.getPrototypeOf(this) as Broadcaster).broadcast.call(this, event, ...args);
+}
 
 function guarded(name: 'query' | 'stream') {
   return function (this: PostgresRunner, ...args: unknown[]): Promise<unknown> {

@@ -1,5 +1,5 @@
 import { sqlState } from '../shared/sql-state.js';
-import { send, type PgClient } from './pg-client.js';
+import { send, type PgCallback, type PgClient, type PgResult } from './pg-client.js';
 
 /** How COMMIT ended. `rolled back`: PostgreSQL answered ROLLBACK, which drivers call success. */
 export type CommitOutcome =
@@ -12,14 +12,19 @@ export type CommitOutcome =
  * An error is a refusal (deferred constraint, 40001) only if the session lives on after it: what ends the session (57P01, a PANIC, a lost socket) may
  * have come after the commit was written.
  */
-export async function sendCommit(client: PgClient): Promise<CommitOutcome> {
-  try {
-    const { command } = await send(client, 'COMMIT');
-    return { kind: command === 'COMMIT' ? 'committed' : 'rolled back' };
-  } catch (error) {
-    const isRefusal = sqlState(error) !== undefined && (await isAlive(client));
-    return { kind: isRefusal ? 'refused' : 'unknown', error: error as Error };
-  }
+export function sendCommit(client: PgClient): Promise<CommitOutcome> {
+  return new Promise((resolve) => {
+    const answered: PgCallback = (error, result) => {
+      if (error) resolve(uncommitted(client, error));
+      else resolve({ kind: (result as PgResult).command === 'COMMIT' ? 'committed' : 'rolled back' });
+    };
+    client.query('COMMIT', answered);
+  });
+}
+
+async function uncommitted(client: PgClient, error: Error): Promise<CommitOutcome> {
+  const isRefusal = sqlState(error) !== undefined && (await isAlive(client));
+  return { kind: isRefusal ? 'refused' : 'unknown', error };
 }
 
 /** Resolves with the trouble, if there was any; the connection must then be destroyed. A statement still running gets `patienceMs` to end. */

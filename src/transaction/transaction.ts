@@ -41,8 +41,7 @@ interface Setting {
 export async function openTransaction(setting: Setting, request: OpenRequest): Promise<OpenTransaction> {
   const transaction = new Transaction(setting, request, await OwnRunner.checkOut(setting.dataSource, request.owner));
   request.onBegin?.(transaction);
-  await transaction.begin();
-  return transaction;
+  return await transaction.begin();
 }
 
 class Transaction implements OpenTransaction, RunningTransaction {
@@ -53,10 +52,12 @@ class Transaction implements OpenTransaction, RunningTransaction {
   private readonly dataSource: DataSource;
   private readonly names: StatementNames;
   readonly #connection: GatedConnection;
+  /** Begun behind the COMMIT of another. */
+  #isBehind = false;
   #afterCommit: Set<() => void> | undefined;
   /** Set by the first sign of it: the server may say why before the socket ends. */
   #isLost: boolean | undefined;
-  #turn: Promise<void> | undefined;
+  #turn: (() => void)[] | undefined;
 
   constructor(
     private readonly setting: Setting,
@@ -129,32 +130,40 @@ class Transaction implements OpenTransaction, RunningTransaction {
   }
 
   /** In one function, as commit() is: each promise more costs microseconds, for every record. */
-  async begin(): Promise<void> {
+  async begin(): Promise<this> {
     try {
       if (this.runner.hasSubscribers) await this.#ask('Before', 'TransactionStart');
       try {
         const met = this.setting.server.meet(this.runner.client);
         if (met !== undefined) await met;
-        await this.#sendBegin();
+        this.claimed = await this.#sendBegin();
       } catch (error) {
         throw this.#notBegun(error);
       }
       this.runner.markBegun();
       this.#connection.watch();
       if (this.runner.hasSubscribers) await this.#ask('After', 'TransactionStart');
+      return this;
     } catch (error) {
       await this.#abandon(error);
       throw error;
+    } finally {
+      if (this.#isBehind) this.runner.client.pipeline = false; // everything sent so is answered
     }
   }
 
-  async endPiece(piece: Piece, check: string | undefined): Promise<void> {
-    if (this.phase !== 'open') throw this.#ended();
-    await this.#nextTurn();
-    this.#checkRest(piece);
-    if (this.firstError !== undefined) throw transactionAborted(this.owner, this.firstError);
-    if (check !== undefined) await this.#check(check);
-    piece.state = 'ended';
+  endPiece(piece: Piece, check: string | undefined, ended: (error?: unknown) => void): void {
+    if (this.phase !== 'open') return ended(this.#ended());
+    this.#nextTurn(() => {
+      const fault = this.#faultOf(piece);
+      if (fault !== undefined) return ended(fault);
+      const end = () => {
+        piece.state = 'ended';
+        ended();
+      };
+      if (check === undefined) end();
+      else this.#check(check).then(end, ended);
+    });
   }
 
   async commit(next?: NextTransaction): Promise<void> {
@@ -162,7 +171,7 @@ class Transaction implements OpenTransaction, RunningTransaction {
     try {
       if (this.#connection.verdict !== undefined) throw this.#connection.verdict;
       if (this.runner.hasSubscribers) await this.#ask('Before', 'TransactionCommit');
-      await this.#nextTurn();
+      await new Promise<void>((resolve) => this.#nextTurn(resolve));
       this.#checkRest();
     } catch (error) {
       await this.rollback();
@@ -212,14 +221,14 @@ class Transaction implements OpenTransaction, RunningTransaction {
     if (IdempotencyError.is(error, 'HAND_MADE_COMMIT')) this.#connection.doom(error);
   }
 
-  #sendBegin(): Promise<unknown> {
+  #sendBegin(): Promise<readonly Record<string, unknown>[]> {
     const { client } = this.runner;
     const { claim, isolation, durability } = this.request;
     const begin = isolation === undefined ? 'BEGIN' : `BEGIN ISOLATION LEVEL ${isolation}`;
-    if (claim === undefined) return send(client, begin);
+    if (claim === undefined) return send(client, begin).then(() => []);
     const name = this.names.nameOf(client, claim.text);
     const steps = durability === 'window' ? [begin, WINDOW] : [begin];
-    return beginWithClaim(client, steps, { ...claim, name }).then((claimed) => (this.claimed = claimed));
+    return beginWithClaim(client, steps, { ...claim, name });
   }
 
   #notBegun(error: unknown): unknown {
@@ -252,13 +261,25 @@ class Transaction implements OpenTransaction, RunningTransaction {
    * An un-awaited save() has not reached the connection yet when the handler's promise settles; one turn later it has. One for all pieces that end in this
    * one.
    */
-  #nextTurn(): Promise<void> {
-    return (this.#turn ??= new Promise((resolve) =>
-      setImmediate(() => {
-        this.#turn = undefined;
-        resolve();
-      }),
-    ));
+  #nextTurn(go: () => void): void {
+    if (this.#turn !== undefined) {
+      this.#turn.push(go);
+      return;
+    }
+    const waiting = (this.#turn = [go]);
+    setImmediate(() => {
+      this.#turn = undefined;
+      for (const goes of waiting) goes();
+    });
+  }
+
+  #faultOf(piece: Piece): unknown {
+    try {
+      this.#checkRest(piece);
+    } catch (error) {
+      return error;
+    }
+    return this.firstError === undefined ? undefined : transactionAborted(this.owner, this.firstError);
   }
 
   async #check(constraints: string): Promise<void> {
@@ -286,15 +307,11 @@ class Transaction implements OpenTransaction, RunningTransaction {
     }
   }
 
-  async #openBehind(request: OpenRequest): Promise<OpenTransaction> {
+  #openBehind(request: OpenRequest): Promise<OpenTransaction> {
     const transaction = new Transaction(this.setting, request, this.runner.followedBy());
+    transaction.#isBehind = true;
     request.onBegin?.(transaction);
-    try {
-      await transaction.begin();
-      return transaction;
-    } finally {
-      this.runner.client.pipeline = false; // everything sent so is answered
-    }
+    return transaction.begin();
   }
 
   /** What to throw. */

@@ -1,3 +1,4 @@
+import { subscribe } from 'node:diagnostics_channel';
 import { Controller, Inject, Module, type INestMicroservice, type Type } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { Ctx, EventPattern, KafkaContext, Payload, type AsyncMicroserviceOptions } from '@nestjs/microservices';
@@ -6,7 +7,6 @@ import { Kafka, logLevel } from 'kafkajs';
 import { DataSource } from 'typeorm';
 import {
   Idempotent,
-  IdempotencyEvents,
   IdempotencyModule,
   IdempotentBatch,
   IdempotentKafkaServer,
@@ -153,9 +153,8 @@ async function oursWith(
     useFactory: (strategy: IdempotentKafkaServer) => ({ strategy }),
     logger: ['error', 'warn'],
   } as AsyncMicroserviceOptions & object);
-  app.get(IdempotencyEvents).events$.subscribe((event) => {
-    if (event.name === 'duplicate') duplicate(event.partition);
-  });
+  // By its channel, so that events of other names are heard by nobody, as in most applications.
+  subscribe('nestjs-kafka-idempotency:duplicate', (event) => duplicate((event as { partition: number }).partition));
   await app.listen();
   return app;
 }

@@ -573,8 +573,10 @@ test('a group of which something claimed did not run is never committed', async 
     return [new DeliveryInProgress(record.view('json', 10), 'test', 1)];
   });
   const group = service.app.get(GroupTransactions).over(deliveries, { interleaved: false });
-  for (const [delivery] of deliveries) expect(await group.enter(delivery!)).toBeDefined();
-  await group.ran(deliveries[0]![0]!);
+  const [first, second] = deliveries.map(([delivery]) => delivery!);
+  const entry = await group.enter(first!);
+  expect(await group.enter(second!)).toBeDefined();
+  await new Promise((resolve) => group.ran(first!, entry!, resolve));
   expect(await group.commit()).toMatchObject({ kind: 'refused' });
   expect(await world.processed()).toEqual([]);
 });

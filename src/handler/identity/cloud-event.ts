@@ -1,4 +1,4 @@
-import type { IdSource, RecordView } from '../../shared/record.js';
+import { headerBytes, type IdSource, type RecordView } from '../../shared/record.js';
 import { joinedParts } from './compose.js';
 import { headerText } from './header.js';
 import { builtInSource } from './id-source.js';
@@ -23,7 +23,7 @@ export function cloudEvent(): IdSource {
 }
 
 function isStructured(record: RecordView): boolean {
-  const contentTypes = record.headers.get('content-type') ?? [];
+  const contentTypes = headerBytes(record, 'content-type');
   return contentTypes.some((value) => /^\s*application\/cloudevents\+json\s*(?:;|$)/i.test(value.toString('latin1')));
 }
 

@@ -1,5 +1,5 @@
 import { IdempotencyError } from '../../shared/errors.js';
-import type { IdSource, RecordView } from '../../shared/record.js';
+import { headerBytes, type IdSource, type RecordView } from '../../shared/record.js';
 import { builtInSource } from './id-source.js';
 import { admittedText, invalidId, textOf } from './id-text.js';
 
@@ -24,9 +24,9 @@ export function debezium(): IdSource {
 
 /** The single value of a header as an id or a part of one. */
 export function headerText(record: RecordView, name: string): string | undefined {
-  const values = record.headers.get(name);
-  const [bytes] = values ?? [];
-  if (values === undefined || bytes === undefined) return undefined;
+  const values = headerBytes(record, name);
+  const bytes = values[0];
+  if (bytes === undefined) return undefined;
   const from = `header '${name}'`;
   if (values.length > 1)
     throw invalidId(record, from, `comes ${values.length} times where exactly one value is needed`);

@@ -5,6 +5,12 @@ import { PortalReader, type PortalClient } from './portal-reader.js';
 
 const database = useDatabase();
 
+function ended(transaction: OpenTransaction, piece: Piece): Promise<void> {
+  return new Promise((resolve, reject) =>
+    transaction.endPiece(piece, undefined, (error) => (error === undefined ? resolve() : reject(error as Error))),
+  );
+}
+
 describe.each(versions)('several pieces of one transaction at once, %s', (_name, orm) => {
   const world = useWorld(orm, database, { poolSize: 1 });
 
@@ -23,7 +29,7 @@ describe.each(versions)('several pieces of one transaction at once, %s', (_name,
     const slow = transaction.within(() => world.dataSource.query('SELECT pg_sleep(0.3)'), pieces[0]);
     const quick = transaction.within(() => insert('quick'), pieces[1]);
     await Promise.all([slow.then(() => order.push('slow')), quick.then(() => order.push('quick'))]);
-    for (const piece of pieces) await transaction.endPiece(piece, undefined);
+    for (const piece of pieces) await ended(transaction, piece);
     await transaction.commit();
     expect(order).toEqual(['slow', 'quick']);
     expect(await world.effectNames()).toEqual(['quick']);
@@ -39,7 +45,7 @@ describe.each(versions)('several pieces of one transaction at once, %s', (_name,
         }, piece),
       ),
     );
-    for (const piece of pieces) await transaction.endPiece(piece, undefined);
+    for (const piece of pieces) await ended(transaction, piece);
     await transaction.commit();
     expect(await world.effectNames()).toEqual(pieces.map((_, at) => `m${at}`).sort());
   });
@@ -47,10 +53,19 @@ describe.each(versions)('several pieces of one transaction at once, %s', (_name,
   it('what another piece has in flight does not keep one from ending, what it has itself does', async () => {
     const { transaction, pieces } = await pipelined(2);
     const slow = transaction.within(() => world.dataSource.query('SELECT pg_sleep(0.3)'), pieces[0]);
-    await transaction.endPiece(pieces[1]!, undefined);
-    expect(await rejection(transaction.endPiece(pieces[0]!, undefined))).toMatchObject({ code: 'QUERY_IN_FLIGHT' });
+    await ended(transaction, pieces[1]!);
+    expect(await rejection(ended(transaction, pieces[0]!))).toMatchObject({ code: 'QUERY_IN_FLIGHT' });
     await slow;
     await transaction.rollback();
+  });
+
+  it('a save() that a piece left un-awaited keeps it from ending, though nothing of it has reached the connection yet', async () => {
+    const { transaction, pieces } = await pipelined(1);
+    const saving = transaction.within(() => world.effects.save({ name: 'late' }), pieces[0]).catch(() => undefined);
+    expect(await rejection(ended(transaction, pieces[0]!))).toMatchObject({ code: 'QUERY_IN_FLIGHT' });
+    await saving;
+    await transaction.rollback();
+    expect(await world.effectNames()).toEqual([]);
   });
 
   it('of pieces that fail the one whose statement failed first is to blame, whatever the others got', async () => {
@@ -62,7 +77,7 @@ describe.each(versions)('several pieces of one transaction at once, %s', (_name,
     ]);
     expect(failures.slice(1)).toMatchObject([{ code: '22012' }, { code: '25P02' }]);
     expect(pieces.map((piece) => transaction.isBrokenByOther(piece))).toEqual([true, false, true]);
-    expect(await rejection(transaction.endPiece(pieces[1]!, undefined))).toMatchObject({
+    expect(await rejection(ended(transaction, pieces[1]!))).toMatchObject({
       code: 'TRANSACTION_ABORTED',
       cause: { code: '22012' },
     });
@@ -91,7 +106,7 @@ describe.each(versions)('several pieces of one transaction at once, %s', (_name,
     goOn.open();
     await rejection(nested);
     await beside;
-    for (const piece of pieces) await transaction.endPiece(piece, undefined);
+    for (const piece of pieces) await ended(transaction, piece);
     await transaction.commit();
     expect(await world.effectNames()).toEqual(['beside']);
   });
@@ -112,7 +127,7 @@ describe.each(versions)('several pieces of one transaction at once, %s', (_name,
         }, piece),
       ),
     );
-    for (const piece of pieces) await transaction.endPiece(piece, undefined);
+    for (const piece of pieces) await ended(transaction, piece);
     await transaction.commit();
     const expected = pieces.flatMap((_, at) => [`after ${at}`, `before ${at}`, ...(at % 2 === 1 ? [] : [`in ${at}`])]);
     expect(await world.effectNames()).toEqual(expected.sort());
@@ -128,7 +143,7 @@ describe.each(versions)('several pieces of one transaction at once, %s', (_name,
       const client = (await world.scope.active!.queryRunner!.connect()) as PortalClient;
       await rejection(use(client));
     }, pieces[0]);
-    expect(await rejection(transaction.endPiece(pieces[0]!, undefined))).toMatchObject({ code: 'TRANSACTION_ABORTED' });
+    expect(await rejection(ended(transaction, pieces[0]!))).toMatchObject({ code: 'TRANSACTION_ABORTED' });
     expect(pieces.map((piece) => transaction.isBrokenByOther(piece))).toEqual([false, true]);
     expect(await rejection(transaction.within(() => insert('b'), pieces[1]))).toMatchObject({
       message: expect.stringContaining('concurrency.interleave') as string,

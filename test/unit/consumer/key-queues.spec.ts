@@ -24,6 +24,18 @@ test('of one key the next begins when the one before it has ended, while other k
   expect(waiting.begin()).toBe(a2);
 });
 
+test('what ends together with the one that has begun has not to begin, and the next of the key may', () => {
+  const items = [1n, 2n, 3n, 4n].map((offset) => ({ offset, key: 1 }));
+  const waiting = queues();
+  for (const item of items) waiting.push(item);
+  waiting.begin();
+  waiting.endWith(items[0]!, 2);
+  expect([waiting.size, waiting.begun]).toEqual([1, 0]);
+  expect(waiting.begin()).toBe(items[3]);
+  waiting.endWith(items[3]!, 0);
+  expect([waiting.size, waiting.begun, waiting.begin()]).toEqual([0, 0, undefined]);
+});
+
 test('what is put back stands in front of its key and before what came later', () => {
   const [a1, a2, b1] = [
     { offset: 1n, key: 1 },
