@@ -243,4 +243,13 @@ export const MUTATIONS = [
     project: 'services',
     tests: ['build/test/e2e/exactly-once.spec.js', '-t', 'a handler that fails'],
   },
+  {
+    name: 'where a blocked row is',
+    file: 'src/outbox/relay.ts',
+    find: `cursors.map((cursor) => lower(cursor, lookedBackTo))`,
+    replace: `cursors.map((cursor) => (lower(cursor, lookedBackTo), cursor))`,
+    without: 'a row that was committed late and then failed is looked for where it is',
+    project: 'services',
+    tests: ['build/test/integration/outbox/relay.spec.js', '-t', 'not stored at the first'],
+  },
 ];

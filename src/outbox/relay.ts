@@ -10,9 +10,9 @@ import type { DedupeKeys } from './dedupe-keys.js';
 import { DeliveryRun, type FailedRow } from './delivery-run.js';
 import type { OutboxRow } from './outbox-row.js';
 import { LateCommits } from './late-commits.js';
-import { OutboxRows, type Claimed, type ToldFailure } from './outbox-rows.js';
+import { OutboxRows, type Claimed, type ReadAnswer, type ToldFailure } from './outbox-rows.js';
 import type { OutboxTables } from './outbox-tables.js';
-import { Scan, type Positions } from './scan.js';
+import { lower, Scan, type Positions } from './scan.js';
 import { partsOf, planOf } from './send-plan.js';
 import { ShardLeases } from './shard-leases.js';
 
@@ -222,8 +222,10 @@ export class Relay {
   async #readOn(): Promise<Block | undefined> {
     const shards = this.#leases.shards;
     if (shards.length === 0) return undefined;
-    const from = this.#scan.cursors;
-    const rows = await this.#read(shards, from);
+    const { cursors } = this.#scan;
+    const { rows, lookedBackTo } = await this.#read(shards, cursors);
+    // What is blocked now is looked for from there.
+    const from = lookedBackTo === undefined ? cursors : cursors.map((cursor) => lower(cursor, lookedBackTo));
     if (rows.length > 0) await this.parts.barrier(); // begun after the read: what is sent then, no crash takes back
     return { rows, from };
   }
@@ -254,7 +256,7 @@ export class Relay {
     this.#scan.toStart();
   }
 
-  async #read(shards: readonly number[], cursors: Positions): Promise<OutboxRow[]> {
+  async #read(shards: readonly number[], cursors: Positions): Promise<ReadAnswer> {
     const { batch } = this.parts;
     const least = Math.ceil(batch / shards.length);
     this.#perShard = Math.min(batch, Math.max(least, this.#perShard));
@@ -262,7 +264,8 @@ export class Relay {
     const { open } = this.#late;
     const inHand = [...this.#inHand];
     const request = { shards, cursors, topics, keys, perShard: this.#perShard, batch, open, inHand };
-    const { rows, snapshot, lookedBackTo, isFull } = await this.#rows.read(request);
+    const answer = await this.#rows.read(request);
+    const { rows, snapshot, lookedBackTo, isFull } = answer;
     const ids = rows.map(({ id }) => id);
     this.#late.saw(snapshot, ids);
     for (const id of ids) this.#inHand.add(id);
@@ -272,7 +275,7 @@ export class Relay {
       this.#scan.lookedBack(lookedBackTo, shards, seenTo);
     }
     this.#perShard = nextPerShard(rows, this.#perShard, batch);
-    return rows;
+    return answer;
   }
 
   async #round({ rows, from }: Block): Promise<DeliveryRun> {

@@ -108,6 +108,6 @@ export class Scan {
   }
 }
 
-function lower(one: bigint, other: bigint): bigint {
+export function lower(one: bigint, other: bigint): bigint {
   return one < other ? one : other;
 }

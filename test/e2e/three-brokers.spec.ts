@@ -1,10 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { logLevel, type Admin, type Kafka } from 'kafkajs';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import { currentDelivery } from 'nestjs-kafka-idempotency';
 import { until } from 'nestjs-kafka-idempotency/testing';
 import { kafkaClients } from '#src/kafka/kafka-client.js';
 import { startEmbeddedKafka, type EmbeddedKafka } from '../services/embedded-kafka.js';
+import { committedRecords } from './kit/committed-records.js';
 import { Flow } from './kit/flow.js';
+import { exactlyOnceHandler } from './kit/handlers.js';
 import { testService, testWorld } from './kit/in-test.js';
 import { KeptLog } from './kit/log.js';
 import { expectOnceInOrder, numberedHandler, startsOnLostPartitions } from './kit/numbered.js';
@@ -98,6 +101,55 @@ test('F15 each broker of three killed in turn, the coordinator first: progress w
   expect(log.with('CONSUMER_CRASHED').length).toBeLessThanOrEqual(6);
   expect(await parkedRows(world)).toEqual([]);
   expect(service.server.health()).toMatchObject({ live: true, ready: true });
+}, 300_000);
+
+test('each broker of three killed in turn under an exactly-once handler: both outputs of each record once', async () => {
+  const world = await testWorld({ brokers: kafka.brokers });
+  const replicated = { replicas: 3, config: { 'min.insync.replicas': '2' } };
+  const topic = await world.topic(PARTITIONS, '', replicated);
+  const to = await world.topic(PARTITIONS, 'out', replicated);
+  const service = await testService(world, {
+    controllers: [
+      exactlyOnceHandler(
+        topic,
+        async (_, publisher) => {
+          const { partition, offset } = currentDelivery()!;
+          for (const other of [1, 3])
+            // by another leader, as a rule
+            await publisher.publish(to, '', {
+              key: `${partition}@${offset}`,
+              partition: (partition + other) % PARTITIONS,
+            });
+        },
+        { maxSize: 50 },
+      ),
+    ],
+    options: { kafka: { consumer: { groupId: world.group, sessionTimeout: 3000, heartbeatInterval: 300 } } },
+  });
+  const handled = () => service.named('processed').length;
+  const flow = testFlow(topic, (acknowledged) => acknowledged * PARTITIONS - handled() < 400);
+  const reached = () => new Map(service.named('processed').map(({ partition, offset }) => [partition, Number(offset)]));
+  await until(() => reached().size === PARTITIONS, { what: 'the work to be under way', timeoutMs: 30_000 });
+  for (const id of [1, 2, 3]) {
+    await kafka.node(id).kill();
+    const before = reached();
+    const isFurther = (partition: number) => (reached().get(partition) ?? -1) > (before.get(partition) ?? -1) + 20;
+    await until(() => [...before.keys()].every(isFurther), {
+      what: `every partition to go on after the kill of node ${id}`,
+      timeoutMs: 60_000,
+    });
+    await kafka.node(id).start();
+    await until(() => isInSync(topic), { what: 'all replicas to be in sync', timeoutMs: 30_000 });
+  }
+  await flow.stop();
+  await world.untilAtEnd(topic, 90_000);
+  const ends = await withAdmin((admin) => admin.fetchTopicOffsets(topic));
+  const expected = ends.flatMap(({ partition, high }) =>
+    Array.from({ length: Number(high) }, (_, offset) => `${partition}@${offset}`),
+  );
+  const found = (await committedRecords(world, to)).map(({ key }) => key!);
+  expect([...found].sort()).toEqual([...expected, ...expected].sort());
+  expect(await parkedRows(world)).toEqual([]);
 }, 300_000);
 
 test('F15 a frozen coordinator, which takes connections and answers nothing: progress within 30 s', async () => {

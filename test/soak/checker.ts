@@ -170,7 +170,7 @@ function misplaced(events: readonly string[], expected: readonly string[]): stri
   const known = new Set(events);
   const wanted = [...new Set(expected)].filter((event) => known.has(event));
   const at = events.findIndex((event, index) => event !== wanted[index]);
-  return at < 0 ? [] : [`${events[at]} was sent out of order`];
+  return at < 0 ? [] : [`${events[at]} was sent out of order, where ${wanted[at]} was due`];
 }
 
 function worstRecoveries({ recoveries }: Facts): string {

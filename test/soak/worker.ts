@@ -109,14 +109,15 @@ class Work {
   }
 
   async handle(event: SoakEvent, { consumer, partition, offset, attempt }: Delivery): Promise<void> {
-    await this.database.query(
-      `INSERT INTO effects (consumer, event_id, key, partition, record_offset) VALUES ($1, $2, $3, $4, $5)`,
-      [consumer, event.id, event.key, partition, offset],
-    );
+    // First, for it locks the key: effects and events of one key are then numbered in the order of their transactions, also where a parked one runs beside its lane.
     await this.database.query(
       `INSERT INTO balances (consumer, key, amount) VALUES ($1, $2, 1)
        ON CONFLICT (consumer, key) DO UPDATE SET amount = balances.amount + 1`,
       [consumer, event.key],
+    );
+    await this.database.query(
+      `INSERT INTO effects (consumer, event_id, key, partition, record_offset) VALUES ($1, $2, $3, $4, $5)`,
+      [consumer, event.id, event.key, partition, offset],
     );
     await this.#publisher?.publish(OUTPUT_TOPIC, { consumer, id: event.id }, { key: `${consumer}/${event.key}` });
     if (attempt <= (event.failures ?? 0)) throw new Error(`attempt ${attempt} has no luck`);

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { Kafka, KafkaJSProtocolError, logLevel } from 'kafkajs';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { until } from 'nestjs-kafka-idempotency/testing';
-import { CheckedProducer } from '#src/kafka/checked-producer.js';
+import { CheckedProducer, SendIncomplete } from '#src/kafka/checked-producer.js';
 import { keyShard } from '#src/kafka/key-shard.js';
 import { startEmbeddedKafka } from '../../services/services.js';
 import { Topics } from '../kafka/topics.js';
@@ -84,6 +84,48 @@ describe('the relay', () => {
       expect((await valuesIn(topics, topic)).filter((value) => value !== 'other')).toEqual(['first', 'second']);
     },
   );
+
+  it('B62: keeps the order of a key whose row was committed late and then not stored at the first try', async () => {
+    const topics = await Topics.open();
+    const topic = await topics.create();
+    const [key, beside] = keysOfShards();
+    let refused = 0;
+    const { newProducer } = onBrokers(process.env['KAFKA_BROKERS']!.split(','));
+    const newFaulty = () => {
+      const producer = newProducer();
+      const send = producer.send.bind(producer);
+      producer.send = async (messages) => {
+        const first = messages.filter(({ value }) => refused === 0 && String(value) === 'first');
+        await send(messages.filter((message) => !first.includes(message)));
+        if (first.length === 0) return;
+        refused += 1;
+        throw new SendIncomplete('a leader has moved', first);
+      };
+      return producer;
+    };
+    const room = kit.room({ newProducer: newFaulty, pollMs: 60_000 });
+    room.start();
+    const others = async () => {
+      await publishAll(room, topic, ['other'], beside);
+      await untilEmpty();
+    };
+    await others();
+    const late = await kit.own.session();
+    await late.startTransaction();
+    await kit.scope.join(late.manager, () => room.publisher.publish(topic, 'first', { key: key! }));
+    await publishAll(room, topic, ['in between'], key); // so that reading has passed it in its own shard
+    const since = performance.now();
+    await until(async () => (await others(), performance.now() - since > 1500), {
+      what: 'reading to go on',
+      timeoutMs: 20_000,
+    });
+    await late.commitTransaction();
+    await until(async () => (await others(), refused > 0), { what: 'the refusal', timeoutMs: 20_000 });
+    await publishAll(room, topic, ['second'], key);
+    await untilEmpty();
+    const values = await valuesIn(topics, topic);
+    expect(values.filter((value) => value !== 'other')).toEqual(['in between', 'first', 'second']);
+  });
 
   it('keeps the order of each key over many batches, and sends each row once', async () => {
     const topics = await Topics.open();
