@@ -252,4 +252,13 @@ export const MUTATIONS = [
     project: 'services',
     tests: ['build/test/integration/outbox/relay.spec.js', '-t', 'not stored at the first'],
   },
+  {
+    name: 'youngest transactions',
+    file: 'src/outbox/late-commits.ts',
+    find: `this.#reads.findLast((read) => read.after < xid)?.newest ?? 0n`,
+    replace: `this.#reads.findLast(() => xid > 0n)?.newest ?? 0n`,
+    without: 'a transaction that no snapshot listed may have drawn its ids before the last read',
+    project: 'unit',
+    tests: ['build/test/unit/outbox/late-commits.spec.js'],
+  },
 ];

@@ -4,27 +4,50 @@ export interface OpenTransaction {
   readonly above: bigint;
 }
 
+/** What a read tells of the transactions beside it. */
+export interface ReadMoment {
+  /** As PostgreSQL writes it, `xmin:xmax:xip,xip`: those that were writing; also those from `xmax` on, whether they had begun or not. */
+  readonly snapshot: string;
+  /** A transaction id taken after the snapshot: a transaction with a higher one has begun to write since. */
+  readonly after: bigint;
+}
+
 /**
- * Transactions that were writing when the last read was made. What they commit may stand below everything that has been read, and the next row of its key above: a read that sees the end of one
- * must begin where it may have begun, or that next row would be sent first. While it is open nothing has to be looked for: the read itself tells which have ended (`pg_visible_in_snapshot`).
+ * Transactions that were, or may have been, writing when the last read was made. What they commit may stand below everything that has been read, and the next row of its key above it: a read that
+ * sees the end of one must begin where it may have begun, or that next row would be sent first. While it is open nothing has to be looked for: the read itself tells which have ended.
  */
 export class LateCommits {
   #open: readonly OpenTransaction[] = [];
-  /** The highest id that was read. */
+  #unlisted: OpenTransaction = { xid: '3', above: 0n };
+  /** Of earlier reads: the id taken then, and the highest id of a row that was read by then. */
+  #reads: readonly { readonly after: bigint; readonly newest: bigint }[] = [];
   #newest = 0n;
 
   get open(): readonly OpenTransaction[] {
     return this.#open;
   }
 
-  /** What a read has seen; the snapshot as PostgreSQL writes it, `xmin:xmax:xip,xip`. A transaction that was not writing at the one before has drawn its ids since. */
-  saw(snapshot: string, ids: readonly bigint[]): void {
+  /** A snapshot does not list the youngest: any transaction from this one on may have been writing. */
+  get unlisted(): OpenTransaction {
+    return this.#unlisted;
+  }
+
+  /** What a read has seen. */
+  saw({ snapshot, after }: ReadMoment, ids: readonly bigint[]): void {
     const known = new Map(this.#open.map(({ xid, above }) => [xid, above]));
-    const [, , writing = ''] = snapshot.split(':');
+    const [xmin, xmax, writing = ''] = snapshot.split(':') as [string, string, string?];
     this.#open = (writing === '' ? [] : writing.split(',')).map((xid) => ({
       xid,
-      above: known.get(xid) ?? this.#newest,
+      above: known.get(xid) ?? this.#above(BigInt(xid)),
     }));
     for (const id of ids) if (id > this.#newest) this.#newest = id;
+    this.#unlisted = { xid: xmax, above: this.#above(BigInt(xmax)) };
+    const needed = this.#reads.findLastIndex((read) => read.after < BigInt(xmin));
+    this.#reads = [...this.#reads.slice(Math.max(needed, 0)), { after, newest: this.#newest }];
+  }
+
+  /** It has drawn its ids behind the last read that was over when it began to write. */
+  #above(xid: bigint): bigint {
+    return this.#reads.findLast((read) => read.after < xid)?.newest ?? 0n;
   }
 }

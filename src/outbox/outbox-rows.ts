@@ -1,14 +1,15 @@
 import type { FailedRow } from './delivery-run.js';
-import type { OpenTransaction } from './late-commits.js';
+import type { OpenTransaction, ReadMoment } from './late-commits.js';
 import type { OutboxRow } from './outbox-row.js';
 import type { OutboxTables } from './outbox-tables.js';
 import type { Positions, Snapshot } from './scan.js';
 
 // Each shard has a place of its own to go on from, and gives so many rows that together they fill a batch; of those, in the order of all ids, as many as fit. Where a transaction
 // that was open at the read before has ended by the snapshot of this one, it begins where that may have begun. One row at least, for the snapshot.
-const READ = `SELECT p.snapshot::text AS snapshot, p.above::text AS "lookedBackTo", t.id::text AS id, shard, event_id AS "eventId", topic, partition, message_key AS key, message_value AS value,
+const READ = `SELECT p.snapshot::text AS snapshot, p.above::text AS "lookedBackTo", pg_current_xact_id()::text AS after, t.id::text AS id, shard, event_id AS "eventId", topic, partition, message_key AS key, message_value AS value,
   header_names AS "headerNames", header_values AS "headerValues", attempts, "waitMs"
-FROM (SELECT pg_current_snapshot() AS snapshot, min(above) FILTER (WHERE pg_visible_in_snapshot(xid, pg_current_snapshot())) AS above
+FROM (SELECT pg_current_snapshot() AS snapshot, least(min(above) FILTER (WHERE pg_visible_in_snapshot(xid, pg_current_snapshot())),
+    CASE WHEN pg_snapshot_xmax(pg_current_snapshot()) > $11::xid8 THEN $12::bigint END) AS above
   FROM unnest($8::xid8[], $9::bigint[]) AS o (xid, above)) p
 LEFT JOIN LATERAL (SELECT m.*, sum(m.size) OVER (ORDER BY m.id) - m.size AS before
   FROM unnest($1::smallint[], $2::bigint[]) AS s (nr, after)
@@ -44,13 +45,14 @@ export interface ReadRequest {
   readonly batch: number;
   /** At the read before. */
   readonly open: readonly OpenTransaction[];
+  readonly unlisted: OpenTransaction;
   /** Ids of rows that are being sent or deleted. */
   readonly inHand: readonly bigint[];
 }
 
 export interface ReadAnswer {
   readonly rows: OutboxRow[];
-  readonly snapshot: string;
+  readonly moment: ReadMoment;
   /** Where it began in place of later cursors, if it had to. */
   readonly lookedBackTo: bigint | undefined;
   /** There may be more in shards that have none in the answer. */
@@ -73,6 +75,7 @@ export interface ToldFailure extends FailedRow {
 type FoundRow = Omit<OutboxRow, 'id'> & {
   readonly id: string | null;
   readonly snapshot: string;
+  readonly after: string;
   readonly lookedBackTo: string | null;
 };
 
@@ -86,11 +89,21 @@ export class OutboxRows {
   constructor(private readonly tables: OutboxTables) {}
 
   /** In the order of their ids; at least one row, if there is one, however large. */
-  async read({ shards, cursors, topics, keys, perShard, batch, open, inHand }: ReadRequest): Promise<ReadAnswer> {
-    const after = shards.map((shard) => cursors[shard]!.toString());
+  async read({
+    shards,
+    cursors,
+    topics,
+    keys,
+    perShard,
+    batch,
+    open,
+    unlisted,
+    inHand,
+  }: ReadRequest): Promise<ReadAnswer> {
+    const places = shards.map((shard) => cursors[shard]!.toString());
     const found = await this.tables.run<FoundRow>(READ, [
       [...shards],
-      after,
+      places,
       [...topics],
       [...keys],
       perShard,
@@ -99,11 +112,18 @@ export class OutboxRows {
       open.map(({ xid }) => xid),
       open.map(({ above }) => above.toString()),
       inHand.map(String),
+      unlisted.xid,
+      unlisted.above.toString(),
     ]);
     const rows = found.filter(({ id }) => id !== null).map((row) => Object.assign(row, { id: BigInt(row.id!) }));
-    const { snapshot, lookedBackTo } = found[0]!;
+    const { snapshot, after, lookedBackTo } = found[0]!;
     const isFull = rows.length >= batch || rows.reduce((sum, row) => sum + sizeOf(row), 0) >= BYTES;
-    return { rows, snapshot, lookedBackTo: lookedBackTo === null ? undefined : BigInt(lookedBackTo), isFull };
+    return {
+      rows,
+      moment: { snapshot, after: BigInt(after) },
+      lookedBackTo: lookedBackTo === null ? undefined : BigInt(lookedBackTo),
+      isFull,
+    };
   }
 
   async snapshot(): Promise<Snapshot> {

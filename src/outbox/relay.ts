@@ -261,13 +261,13 @@ export class Relay {
     const least = Math.ceil(batch / shards.length);
     this.#perShard = Math.min(batch, Math.max(least, this.#perShard));
     const { topics, keys } = this.#blocks;
-    const { open } = this.#late;
+    const { open, unlisted } = this.#late;
     const inHand = [...this.#inHand];
-    const request = { shards, cursors, topics, keys, perShard: this.#perShard, batch, open, inHand };
+    const request = { shards, cursors, topics, keys, perShard: this.#perShard, batch, open, unlisted, inHand };
     const answer = await this.#rows.read(request);
-    const { rows, snapshot, lookedBackTo, isFull } = answer;
+    const { rows, moment, lookedBackTo, isFull } = answer;
     const ids = rows.map(({ id }) => id);
-    this.#late.saw(snapshot, ids);
+    this.#late.saw(moment, ids);
     for (const id of ids) this.#inHand.add(id);
     this.#scan.passed(rows);
     if (lookedBackTo !== undefined) {

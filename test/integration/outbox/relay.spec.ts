@@ -85,6 +85,37 @@ describe('the relay', () => {
     },
   );
 
+  it('B62: keeps the order of a key whose row was written beside an older transaction that drew a higher id and was read first', async () => {
+    const topics = await Topics.open();
+    const topic = await topics.create();
+    const room = kit.room({ pollMs: 60_000 });
+    room.start();
+    const [key, beside] = keysOfShards();
+    const others = async () => {
+      await publishAll(room, topic, ['other'], beside);
+      await untilEmpty();
+    };
+    await others();
+    const late = await kit.own.session();
+    await kit.scope.run(async () => {
+      await room.publisher.publish(topic, 'other', { key: beside! });
+      await late.startTransaction();
+      await kit.scope.join(late.manager, () => room.publisher.publish(topic, 'first', { key: key! }));
+      await room.publisher.publish(topic, 'in between', { key: key! });
+    }); // it wakes the relay, whose snapshot ends in front of the late one
+    await untilEmpty();
+    const since = performance.now();
+    await until(async () => (await others(), performance.now() - since > 1500), {
+      what: 'reading to go on',
+      timeoutMs: 20_000,
+    });
+    await late.commitTransaction();
+    await publishAll(room, topic, ['second'], key);
+    await untilEmpty();
+    const values = await valuesIn(topics, topic);
+    expect(values.filter((value) => value !== 'other')).toEqual(['in between', 'first', 'second']);
+  });
+
   it('B62: keeps the order of a key whose row was committed late and then not stored at the first try', async () => {
     const topics = await Topics.open();
     const topic = await topics.create();
