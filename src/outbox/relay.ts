@@ -165,7 +165,7 @@ export class Relay {
     let sent = 0;
     let ahead: Promise<Block | undefined> | undefined;
     const dropAhead = async (): Promise<void> => {
-      await ahead?.catch(() => {});
+      await ahead?.catch(() => {}); // its rows are read again, and what kept it from that is met again
       ahead = undefined;
     };
     try {

@@ -38,7 +38,7 @@ async function latencies(setup: OutboxSetup & { measures: 'latency' }): Promise<
   onRelayed(() => relayed());
   const app = await startRelay(setup);
   const [scope, publisher] = [app.get(TransactionScope), app.get(EventPublisher)];
-  await sleep(SETTLED_MS);
+  await sleep(SETTLED_MS); // what starting has left to do is not measured
   const found: number[] = [];
   for (let event = 0; event < setup.events + WARM_UP; event += 1) {
     const isSent = new Promise<void>((resolve) => (relayed = resolve));

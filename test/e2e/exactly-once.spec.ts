@@ -69,7 +69,7 @@ test('F53 processes killed at every point of their transactions: who reads commi
     if (killed % 4 < 2) {
       const victim = workers[at]!;
       await until(() => victim.offsetsOf('committed').length > 4, { what: 'work', timeoutMs: 30_000 });
-      await sleep(random() * 500);
+      await sleep(random() * 500); // at any time is the point
     } else {
       await workers[at]!.kill();
       workers[at] = live({ at: 'committing', nth: 5 + Math.floor(random() * 5) });
