@@ -85,7 +85,8 @@ async function run(plan: WorkerPlan): Promise<void> {
   if (failpoint !== undefined) {
     let met = 0;
     on(failpoint.at, (event) => {
-      if (failpoint.offset === undefined || offsetsOf(event).includes(failpoint.offset)) met += 1;
+      if (failpoint.offset !== undefined && !offsetsOf(event).includes(failpoint.offset)) return;
+      met += 1;
       if (met === (failpoint.nth ?? 1)) process.kill(process.pid, failpoint.signal ?? 'SIGKILL');
     });
   }
