@@ -16,9 +16,9 @@ LEFT JOIN LATERAL (SELECT m.*, sum(m.size) OVER (ORDER BY m.id) - m.size AS befo
   CROSS JOIN LATERAL (SELECT o.*, (extract(epoch FROM o.due_at - now()) * 1000)::double precision AS "waitMs",
       coalesce(octet_length(o.message_value), 0) + coalesce(octet_length(o.message_key), 0) AS size
     FROM outbox_messages o
-    WHERE o.state = 'pending' AND o.shard = s.nr AND o.id > least(s.after, p.above) AND o.id <> ALL ($10::bigint[])
+    WHERE o.state = 'pending' AND (o.shard, o.id) > (s.nr, least(s.after, p.above)) AND (o.shard, o.id) < (s.nr + 1, 0) AND o.id <> ALL ($10::bigint[])
       AND o.topic <> ALL ($3::text[]) AND (o.message_key IS NULL OR o.message_key <> ALL ($4::bytea[]))
-    ORDER BY o.id LIMIT $5) m
+    ORDER BY o.shard, o.id LIMIT $5) m
   ORDER BY m.id LIMIT $6) t ON t.before < $7
 ORDER BY t.id`;
 

@@ -19,6 +19,8 @@ import { ShardLeases } from './shard-leases.js';
 const TIDY_MS = 600_000;
 /** What nothing else would find: rows of a transaction that was stopped between its id and its first write, rows a person set back. */
 const FROM_START_MS = 10_000;
+/** So many times as long as such a look took, the next one waits: under another session's old snapshot it walks over every row that was deleted since. */
+const FROM_START_REST = 50;
 const AWAY: Backoff = { delayMs: 200, factor: 2, maxDelayMs: 10_000, jitter: 'full' };
 
 export interface RelayParts {
@@ -74,6 +76,7 @@ export class Relay {
   #perShard = 1;
   #sweepAtMs = 0;
   #startAtMs = 0;
+  #startEveryMs = FROM_START_MS;
   #tidyAtMs = 0;
 
   constructor(private readonly parts: RelayParts) {
@@ -214,8 +217,12 @@ export class Relay {
   }
 
   async #next(): Promise<Block | undefined> {
-    if (this.#isLookBackDue) await this.#lookBack();
-    return this.#readOn();
+    if (!this.#isLookBackDue) return this.#readOn();
+    const isFromStart = await this.#lookBack();
+    const sinceMs = performance.now();
+    const block = await this.#readOn();
+    if (isFromStart) this.#startEveryMs = Math.max(FROM_START_MS, FROM_START_REST * (performance.now() - sinceMs));
+    return block;
   }
 
   /** From the cursors. Undefined: no shard is ours. */
@@ -239,21 +246,22 @@ export class Relay {
     return this.#isSweepDue || nowMs >= this.#startAtMs || nowMs >= this.#blocks.nextMs;
   }
 
-  /** To rows that are behind the cursors: their time has come, or their transaction was long. */
-  async #lookBack(): Promise<void> {
+  /** To rows that are behind the cursors: their time has come, or their transaction was long. Tells whether from the first row on. */
+  async #lookBack(): Promise<boolean> {
     const nowMs = performance.now();
     await this.#deleting;
     const due = this.#blocks.expire(nowMs);
     if (due !== undefined) this.#scan.backTo(due);
-    if (!this.#isSweepDue && nowMs < this.#startAtMs) return;
+    if (!this.#isSweepDue && nowMs < this.#startAtMs) return false;
     const snapshot = await this.#rows.snapshot();
     this.#sweepAtMs = nowMs + this.parts.pollMs;
     this.#scan.mark(nowMs, snapshot);
     const { floor } = this.#blocks;
     if (floor !== undefined) this.#scan.backTo(floor);
-    if (nowMs < this.#startAtMs) return;
-    this.#startAtMs = nowMs + FROM_START_MS;
+    if (nowMs < this.#startAtMs) return false;
+    this.#startAtMs = nowMs + this.#startEveryMs;
     this.#scan.toStart();
+    return true;
   }
 
   async #read(shards: readonly number[], cursors: Positions): Promise<ReadAnswer> {
