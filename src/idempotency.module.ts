@@ -112,7 +112,10 @@ export class IdempotencyModule implements OnModuleInit, OnApplicationBootstrap, 
     this.scope.install();
     await whileDatabaseReturns(() =>
       this.scope.watchServer({
-        restarted: () => this.server.databaseRestarted(),
+        restarted: () => {
+          this.server.databaseRestarted();
+          this.outbox.databaseRestarted();
+        },
         unreplicated: (detail) => this.server.commitUnreplicated(detail),
       }),
     );

@@ -61,6 +61,10 @@ export class OutboxRoom {
     if (this.#runsRelay && this.#tables.isThere) this.#relay.start();
   }
 
+  databaseRestarted(): void {
+    this.#relay.databaseRestarted();
+  }
+
   /** Sends what it has begun to send, gives its shards back and closes the producers. */
   async stop(): Promise<void> {
     await this.#relay.stop();

@@ -5,6 +5,7 @@ import { backoffMs, type Backoff } from '../shared/backoff.js';
 import { IdempotencyError } from '../shared/errors.js';
 import type { EmitEvent } from '../shared/events.js';
 import { noteOf } from '../shared/failed-attempt.js';
+import { serverRestarted } from '../transaction/transaction-errors.js';
 import { Blocks } from './blocks.js';
 import type { DedupeKeys } from './dedupe-keys.js';
 import { DeliveryRun, type FailedRow } from './delivery-run.js';
@@ -60,7 +61,9 @@ export class Relay {
   readonly #rows: OutboxRows;
   #scan = new Scan();
   #blocks = new Blocks();
-  readonly #late = new LateCommits();
+  #late = new LateCommits();
+  /** Of the database: what was read before it may be gone, and ids and transaction ids may be given again. */
+  #isAnotherRun = false;
   /** Read, and not yet deleted or given up. */
   readonly #inHand = new Set<bigint>();
   /** Topics that have taken a message: those that do not exist are not tried. */
@@ -123,6 +126,12 @@ export class Relay {
   /** The next pass looks at every row. */
   lookAgain(): void {
     this.#startAtMs = 0;
+    this.wake();
+  }
+
+  /** It crashed, or another server has taken its place. */
+  databaseRestarted(): void {
+    this.#isAnotherRun = true;
     this.wake();
   }
 
@@ -205,6 +214,7 @@ export class Relay {
   #startOver(): void {
     this.#inHand.clear();
     this.#scan.restart();
+    this.#late = new LateCommits();
   }
 
   #letGo(rows: readonly OutboxRow[]): void {
@@ -217,6 +227,7 @@ export class Relay {
   }
 
   async #next(): Promise<Block | undefined> {
+    if (this.#isAnotherRun) await this.#forgetRun();
     if (!this.#isLookBackDue) return this.#readOn();
     const isFromStart = await this.#lookBack();
     const sinceMs = performance.now();
@@ -234,7 +245,14 @@ export class Relay {
     // What is blocked now is looked for from there.
     const from = lookedBackTo === undefined ? cursors : cursors.map((cursor) => lower(cursor, lookedBackTo));
     if (rows.length > 0) await this.parts.barrier(); // begun after the read: what is sent then, no crash takes back
+    if (this.#isAnotherRun) throw serverRestarted(); // the barrier was of this one, the rows were of the one before
     return { rows, from };
+  }
+
+  async #forgetRun(): Promise<void> {
+    await this.#deleting;
+    this.#isAnotherRun = false;
+    this.#startOver();
   }
 
   get #isSweepDue(): boolean {

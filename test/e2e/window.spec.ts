@@ -1,11 +1,13 @@
+import { Controller, Inject, type Type } from '@nestjs/common';
+import { Payload } from '@nestjs/microservices';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { EventSubscriber } from 'typeorm';
-import { ParkedEvents } from 'nestjs-kafka-idempotency';
+import { DataSource, EventSubscriber } from 'typeorm';
+import { EventPublisher, Idempotent, ParkedEvents, TransactionScope } from 'nestjs-kafka-idempotency';
 import { until } from 'nestjs-kafka-idempotency/testing';
 import { startEmbeddedPostgres, type EmbeddedPostgresServer } from '../services/embedded-postgres.js';
 import { eventHandler, Gate, writeEffect, type TestEvent, type Tools } from './kit/handlers.js';
 import { testService, testSession, testWorker, testWorld } from './kit/in-test.js';
-import type { RunningService } from './kit/service.js';
+import { OnTopic, type RunningService } from './kit/service.js';
 import type { World } from './kit/world.js';
 
 // A server on which nothing brings an asynchronous commit to the disk but a commit that waits for it: what a crash can take, it takes.
@@ -251,3 +253,57 @@ test('F22 what was looked up in a run of duplicates is not committed past before
   await until(() => world.db.query('SELECT 1'), { what: 'the database', timeoutMs: 10_000 });
   expect(await world.processed()).toHaveLength(40);
 });
+
+test('F22 what a handler published in a window is sent once, though the server crashes between the read of the relay and its barrier, and that is seen elsewhere first', async () => {
+  const world = await testWorld({ databaseUrl: postgres.databaseUrl });
+  const [topic, out] = [await world.topic(), await world.topic()];
+  const service = await testService(world, {
+    controllers: [publishing(topic, out)],
+    options: { durability: 'window', commitInterval: NEVER, outbox: { lease: '10m' } },
+  });
+  const { hasRead, goOn } = holdBarriers(service);
+  await world.send(topic, { id: 'e0' });
+  await until(hasRead, { what: 'the relay to read what is not on the disk yet', intervalMs: 2 });
+  await postgres.restart('immediate');
+  const seesTheNewServer = () =>
+    service.app
+      .get(TransactionScope)
+      .run(() => service.app.get(DataSource).query('SELECT 1'))
+      .then(() => true);
+  await until(seesTheNewServer, { what: 'a transaction on the new server' });
+  goOn();
+  await world.untilCommitted(topic, 1);
+  expect(service.named('processed')).toHaveLength(2); // or the crash took nothing
+  const isSent = async () => (await world.db.query<unknown[]>('SELECT 1 FROM outbox_messages')).length === 0;
+  await until(isSent, { what: 'the outbox to be empty' });
+  expect((await world.admin.fetchTopicOffsets(out)).map(({ high }) => high)).toEqual(['1']);
+});
+
+function publishing(topic: string, out: string): Type {
+  @Controller()
+  class Publishing {
+    constructor(@Inject(EventPublisher) private readonly publisher: EventPublisher) {}
+
+    @OnTopic(topic)
+    @Idempotent({ consumer: 'test' })
+    handle(@Payload() event: TestEvent) {
+      return this.publisher.publish(out, event);
+    }
+  }
+  return Publishing;
+}
+
+/** From now on no barrier comes to the server before `goOn()`. */
+function holdBarriers({ app }: RunningService): { hasRead: () => boolean; goOn: () => void } {
+  const dataSource = app.get(DataSource);
+  const query = dataSource.query.bind(dataSource);
+  const held = new Gate();
+  let hasRead = false;
+  dataSource.query = (async (sql: string, parameters?: unknown[]) => {
+    if (sql.includes('pg_logical_emit_message')) await held.passed;
+    const answer = await query<{ eventId?: string | null }[]>(sql, parameters);
+    if (sql.includes('CROSS JOIN LATERAL') && answer[0]?.eventId != null) hasRead = true;
+    return answer;
+  }) as typeof dataSource.query;
+  return { hasRead: () => hasRead, goOn: () => held.open() };
+}
