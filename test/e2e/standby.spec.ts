@@ -1,9 +1,10 @@
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
-import { EventPublisher, TransactionScope } from 'nestjs-kafka-idempotency';
+import { EventPublisher, TransactionScope, type IdempotencyOptions } from 'nestjs-kafka-idempotency';
 import { until } from 'nestjs-kafka-idempotency/testing';
+import { Topics } from '../integration/kafka/topics.js';
 import { cancelWait, waitForStandby, waitNoMore } from '../integration/transaction/standby.js';
 import { startEmbeddedPostgres, type EmbeddedPostgresServer } from '../services/embedded-postgres.js';
-import { eventHandler, writeEffect } from './kit/handlers.js';
+import { eventHandler, publishingHandler, writeEffect } from './kit/handlers.js';
 import { testService, testWorld } from './kit/in-test.js';
 import { KeptLog } from './kit/log.js';
 
@@ -77,3 +78,29 @@ test('F24 nothing of the outbox is sent that the synchronous standby has not got
   await waitNoMore(world.db);
   await untilSent(2);
 });
+
+test.each<[string, Partial<IdempotencyOptions>]>([
+  ['each commit for itself', {}],
+  ['in a window', { durability: 'window' }],
+])(
+  'F24 when a synchronous standby takes the place of the server that died every event has its effect once, and each published one is sent once, in order: %s',
+  async (_how, options) => {
+    const own = await startEmbeddedPostgres();
+    onTestFinished(() => own.close());
+    const world = await testWorld({ databaseUrl: own.databaseUrl });
+    const [topic, out] = [await world.topic(), await world.topic()];
+    const service = await testService(world, { controllers: [publishingHandler(topic, out)], options });
+    const standby = await own.addStandby();
+    const ids = Array.from({ length: 400 }, (_, at) => `e${at}`);
+    await world.send(topic, ...ids.map((id) => ({ id })));
+    await until(() => service.named('processed').length >= 100, { what: 'events to be processed', intervalMs: 2 });
+    await own.failOver(standby);
+    await world.untilCommitted(topic, ids.length);
+    expect(await world.effects()).toEqual(ids);
+    const left = () => world.db.query<unknown[]>('SELECT 1 FROM outbox_messages');
+    await until(async () => (await left()).length === 0, { what: 'the outbox to be empty', timeoutMs: 20_000 });
+    const messages = await (await Topics.open(world.brokers)).read(out);
+    const byId = new Map(messages.map(({ message, value }) => [String(message.headers?.['event-id']), value]));
+    expect([...byId.values()]).toEqual(ids); // what is sent again has its id
+  },
+);

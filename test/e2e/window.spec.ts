@@ -1,13 +1,11 @@
-import { Controller, Inject, type Type } from '@nestjs/common';
-import { Payload } from '@nestjs/microservices';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { DataSource, EventSubscriber } from 'typeorm';
-import { EventPublisher, Idempotent, ParkedEvents, TransactionScope } from 'nestjs-kafka-idempotency';
+import { ParkedEvents, TransactionScope } from 'nestjs-kafka-idempotency';
 import { until } from 'nestjs-kafka-idempotency/testing';
 import { startEmbeddedPostgres, type EmbeddedPostgresServer } from '../services/embedded-postgres.js';
-import { eventHandler, Gate, writeEffect, type TestEvent, type Tools } from './kit/handlers.js';
+import { eventHandler, Gate, publishingHandler, writeEffect, type TestEvent, type Tools } from './kit/handlers.js';
 import { testService, testSession, testWorker, testWorld } from './kit/in-test.js';
-import { OnTopic, type RunningService } from './kit/service.js';
+import type { RunningService } from './kit/service.js';
 import type { World } from './kit/world.js';
 
 // A server on which nothing brings an asynchronous commit to the disk but a commit that waits for it: what a crash can take, it takes.
@@ -258,7 +256,7 @@ test('F22 what a handler published in a window is sent once, though the server c
   const world = await testWorld({ databaseUrl: postgres.databaseUrl });
   const [topic, out] = [await world.topic(), await world.topic()];
   const service = await testService(world, {
-    controllers: [publishing(topic, out)],
+    controllers: [publishingHandler(topic, out)],
     options: { durability: 'window', commitInterval: NEVER, outbox: { lease: '10m' } },
   });
   const { hasRead, goOn } = holdBarriers(service);
@@ -278,20 +276,6 @@ test('F22 what a handler published in a window is sent once, though the server c
   await until(isSent, { what: 'the outbox to be empty' });
   expect((await world.admin.fetchTopicOffsets(out)).map(({ high }) => high)).toEqual(['1']);
 });
-
-function publishing(topic: string, out: string): Type {
-  @Controller()
-  class Publishing {
-    constructor(@Inject(EventPublisher) private readonly publisher: EventPublisher) {}
-
-    @OnTopic(topic)
-    @Idempotent({ consumer: 'test' })
-    handle(@Payload() event: TestEvent) {
-      return this.publisher.publish(out, event);
-    }
-  }
-  return Publishing;
-}
 
 /** From now on no barrier comes to the server before `goOn()`. */
 function holdBarriers({ app }: RunningService): { hasRead: () => boolean; goOn: () => void } {

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { cp, readFile, writeFile } from 'node:fs/promises';
+import { chown, cp, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import pg from 'pg';
 import { freePort } from '#src/testing/free-port.js';
@@ -33,7 +33,6 @@ interface ServerFacts {
   runFolder: RunFolder;
   /** The run folder was made for this server alone. */
   ownsFolder: boolean;
-  folder: string;
   bin: string;
   password: string;
   settings: Record<string, string | number>;
@@ -55,6 +54,7 @@ export class EmbeddedPostgresServer {
 
   private constructor(
     private readonly facts: ServerFacts,
+    private folder: string,
     private currentPort: number,
   ) {}
 
@@ -64,9 +64,9 @@ export class EmbeddedPostgresServer {
     const bin = await reachableBinaries(runFolder, folder);
     const password = randomBytes(12).toString('hex');
     const ownsFolder = !options.runFolder;
-    const facts = { runFolder, ownsFolder, folder, bin, password, settings: { ...options.settings } };
-    await initialise(facts);
-    const server = new EmbeddedPostgresServer(facts, await freePort());
+    const facts = { runFolder, ownsFolder, bin, password, settings: { ...options.settings } };
+    await initialise(facts, folder);
+    const server = new EmbeddedPostgresServer(facts, folder, await freePort());
     await server.startOnFreePort();
     return server;
   }
@@ -81,7 +81,7 @@ export class EmbeddedPostgresServer {
 
   /** What the server logs; with `settings: { log_statement: 'all' }` every statement. */
   get logFile(): string {
-    return join(this.facts.folder, 'server.log');
+    return join(this.folder, 'server.log');
   }
 
   get isRunning(): boolean {
@@ -122,6 +122,33 @@ export class EmbeddedPostgresServer {
     this.server?.resume();
   }
 
+  /** A second server that follows this one by streaming. When it resolves every commit waits for it. */
+  async addStandby(): Promise<EmbeddedPostgresServer> {
+    const { runFolder, settings, password } = this.facts;
+    const folder = await runFolder.makeFolder(`standby-${randomBytes(3).toString('hex')}`);
+    await this.copyTo(folder);
+    const primary_conninfo = `host=127.0.0.1 port=${this.port} user=postgres password=${password}`;
+    const facts = { ...this.facts, ownsFolder: false, settings: { ...settings, primary_conninfo } };
+    const standby = new EmbeddedPostgresServer(facts, folder, await freePort());
+    await standby.startOnFreePort();
+    await this.asked(async (client) => {
+      await client.query(`ALTER SYSTEM SET synchronous_standby_names = '*'`); // the copy has not got it
+      await client.query('SELECT pg_reload_conf()');
+      const waited = `SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'`;
+      await until(async () => (await client.query(waited)).rowCount === 1, { what: 'the standby to be waited for' });
+    });
+    return standby;
+  }
+
+  /** Dies as by `kill()`, and its standby takes its place, under the address of this one. */
+  async failOver(standby: EmbeddedPostgresServer): Promise<void> {
+    await this.kill();
+    await standby.asked((client) => client.query('SELECT pg_promote()'));
+    await standby.stop();
+    this.folder = standby.folder;
+    await this.start();
+  }
+
   /** Ends the server and removes its data. */
   close(): Promise<void> {
     this.closing ??= this.facts.ownsFolder ? this.facts.runFolder.close() : this.stop('immediate');
@@ -145,7 +172,7 @@ export class EmbeddedPostgresServer {
     if (this.isRunning) return;
     const server = this.facts.runFolder.spawn({
       command: join(this.facts.bin, 'postgres'),
-      args: ['-D', join(this.facts.folder, 'data'), ...this.settingArgs()],
+      args: ['-D', join(this.folder, 'data'), ...this.settingArgs()],
       log: this.logFile,
       env: serverEnvironment(),
       user: this.facts.runFolder.user,
@@ -159,6 +186,37 @@ export class EmbeddedPostgresServer {
     if (!server.isRunning) {
       const { code, signal } = await server.ended();
       throw new Error(`PostgreSQL ended at its start (${code ?? signal}): ${await tail(this.logFile)}`);
+    }
+  }
+
+  /** Its data, while it runs. */
+  private async copyTo(folder: string): Promise<void> {
+    const { runFolder } = this.facts;
+    const data = join(folder, 'data');
+    const label = await this.asked(async (client) => {
+      await client.query(`SELECT pg_backup_start('standby', true)`);
+      const args = ['-a', join(this.folder, 'data'), folder];
+      const log = join(folder, 'copy.log');
+      const copy = runFolder.spawn({ command: '/bin/cp', args, log, user: runFolder.user });
+      const { code, signal } = await copy.ended();
+      if (code !== 0) throw new Error(`The copy for a standby failed (${code ?? signal}): ${await tail(log)}`);
+      const { rows } = await client.query<{ labelfile: string }>('SELECT labelfile FROM pg_backup_stop(false)');
+      return rows[0]!.labelfile;
+    });
+    await rm(join(data, 'postmaster.pid'));
+    for (const [name, content] of Object.entries({ backup_label: label, 'standby.signal': '' })) {
+      await writeFile(join(data, name), content);
+      if (runFolder.user) await chown(join(data, name), runFolder.user.uid, runFolder.user.gid);
+    }
+  }
+
+  private async asked<T>(ask: (client: pg.Client) => Promise<T>): Promise<T> {
+    const client = new pg.Client({ connectionString: this.databaseUrl });
+    await client.connect();
+    try {
+      return await ask(client);
+    } finally {
+      await client.end();
     }
   }
 
@@ -190,7 +248,7 @@ export class EmbeddedPostgresServer {
   }
 }
 
-async function initialise({ runFolder, folder, bin, password }: ServerFacts): Promise<void> {
+async function initialise({ runFolder, bin, password }: ServerFacts, folder: string): Promise<void> {
   const log = join(folder, 'initdb.log');
   const passwordFile = join(folder, 'password');
   // Readable for the server's user: the folder itself is closed to everybody else.

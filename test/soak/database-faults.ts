@@ -14,6 +14,7 @@ export const DATABASE_FAULTS: readonly Fault[] = [
   { kind: 'postgres-restart-fast', weight: 2, plan: (_, arena) => restart(arena, 'fast') },
   { kind: 'postgres-restart-immediate', weight: 2, plan: (_, arena) => restart(arena, 'immediate') },
   { kind: 'postgres-down', weight: 1, plan: down },
+  { kind: 'postgres-failover', weight: 1, plan: failover },
   { kind: 'postgres-terminate', weight: 3, plan: terminate },
   { kind: 'postgres-reset', weight: 3, plan: reset },
   { kind: 'postgres-blackhole', weight: 2, plan: (random, arena) => blackhole(random, arena, 'both') },
@@ -39,6 +40,21 @@ function down(random: Random, { stage }: Arena): PlannedFault {
       await stage.postgres.kill();
       await sleep(ms);
       await stage.postgres.start();
+    },
+  };
+}
+
+/** F24. */
+function failover(random: Random, { stage }: Arena): PlannedFault {
+  const ms = random.between(500, 3_000);
+  return {
+    what: `a synchronous standby takes over, after ${seconds(ms)}`,
+    counts: 1,
+    boundMs: BOUND_MS,
+    async inject() {
+      const standby = await stage.postgres.addStandby();
+      await sleep(ms);
+      await stage.postgres.failOver(standby);
     },
   };
 }

@@ -46,6 +46,25 @@ export function eventHandler<E = TestEvent>(
   return Handlers;
 }
 
+/** Writes its effect, and publishes the id of the event under one key. */
+export function publishingHandler(topic: string, out: string): Type {
+  @Controller()
+  class Handlers {
+    constructor(
+      @Inject(DataSource) private readonly dataSource: DataSource,
+      @Inject(EventPublisher) private readonly publisher: EventPublisher,
+    ) {}
+
+    @OnTopic(topic)
+    @Idempotent({ consumer: 'test' })
+    async handle(@Payload() { id }: TestEvent): Promise<void> {
+      await writeEffect({ dataSource: this.dataSource }, id);
+      await this.publisher.publish(out, id, { key: 'k' });
+    }
+  }
+  return Handlers;
+}
+
 export interface BatchTools extends Tools {
   readonly context: BatchContext;
 }
