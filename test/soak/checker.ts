@@ -22,7 +22,7 @@ export function verdicts(facts: Facts): Verdict[] {
     judge('I4', `${run.orders.size} keys in order`, keysInOrder(run)),
     facts.outputs === undefined
       ? { invariant: 'I5', verdict: 'not tried', detail: 'nothing was published' }
-      : judge('I5', sentOf(facts.outputs), effectsSent(run, facts.outputs)),
+      : judge('I5', sentOf(facts, facts.outputs), [...effectsSent(run, facts.outputs), ...inputsSent(facts)]),
     judge('I6', worstRecoveries(facts), recoveriesInTime(facts)),
     judge('I7', `${facts.log.length} records, each an effect, parked or a duplicate`, nothingVanished(run)),
   ];
@@ -142,9 +142,23 @@ function keysInOrder({ inLog, orders, poison, facts }: Run): string[] {
   return outOfOrder;
 }
 
-function sentOf(outputs: readonly Output[]): string {
+function sentOf({ imports }: Facts, outputs: readonly Output[]): string {
   const events = new Set(outputs.map(({ eventId }) => eventId)).size;
-  return `${events} published events in ${outputs.length} messages`;
+  const published = `${events} published events in ${outputs.length} messages`;
+  return imports === undefined
+    ? published
+    : `${published}, ${imports.inputs.length} inputs of a job that began ${imports.starts} times`;
+}
+
+/** Each input under one id, however often the job began anew and the message was sent. */
+function inputsSent({ imports }: Facts): string[] {
+  if (imports === undefined) return [];
+  const sent = [...new Map(imports.messages.map(({ eventId, input }) => [eventId, input])).values()];
+  const at = imports.inputs.findIndex((input, index) => input !== sent[index]);
+  if (at >= 0) return [`where ${imports.inputs[at]} was due the job sent ${sent[at] ?? 'nothing'}`];
+  return sent.length > imports.inputs.length
+    ? [`the job sent ${sent[imports.inputs.length]} once more under another id`]
+    : [];
 }
 
 /** One published event for each effect, however often it was sent, and of each key in the order of the effects. */

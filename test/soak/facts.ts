@@ -31,6 +31,11 @@ export interface Output {
   readonly id: string;
 }
 
+export interface Import {
+  readonly eventId: string;
+  readonly input: string;
+}
+
 export interface ParkedRow {
   readonly consumer: string;
   readonly id: string;
@@ -76,6 +81,9 @@ export interface Facts {
   readonly leftParked: readonly ParkedRow[];
   /** What the workers have relayed, in the order of each partition; undefined where they do not publish. */
   readonly outputs?: readonly Output[] | undefined;
+  /** A job's inputs, and the messages that came of them, in their order. */
+  readonly imports?:
+    { readonly inputs: readonly string[]; readonly starts: number; readonly messages: readonly Import[] } | undefined;
   /** Rows of the outbox at the end. */
   readonly leftInOutbox: number;
   readonly committed: readonly Position[];

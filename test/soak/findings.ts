@@ -1,9 +1,9 @@
 import type { Batch, KafkaMessage } from 'kafkajs';
 import type { Pool } from 'pg';
 import { until } from 'nestjs-kafka-idempotency/testing';
-import type { Effect, LoggedRecord, Output, ParkedRow } from './facts.js';
+import type { Effect, Import, LoggedRecord, Output, ParkedRow } from './facts.js';
 import type { Stage } from './stage.js';
-import { HAS_OUTBOX, HAS_PARKING, OUTPUT_TOPIC, type SoakOutput } from './workload.js';
+import { HAS_OUTBOX, HAS_PARKING, IMPORT_TOPIC, OUTPUT_TOPIC, type SoakOutput } from './workload.js';
 
 /** In the order in which the handlers wrote them. */
 export async function effectsOf(database: Pool): Promise<Effect[]> {
@@ -52,6 +52,15 @@ export async function outputsOf(stage: Stage): Promise<Output[] | undefined> {
     outputs.push({ eventId: String(headers?.['event-id']), key: String(key), consumer, id });
   });
   return outputs;
+}
+
+/** What came of a job's inputs. */
+export async function importsOf(stage: Stage): Promise<Import[]> {
+  const imports: Import[] = [];
+  await readAll(stage, [IMPORT_TOPIC], (_, { value, headers }) =>
+    imports.push({ eventId: String(headers?.['event-id']), input: String(value) }),
+  );
+  return imports;
 }
 
 /** From the beginning to the end, by a group of its own that reads what is committed. */

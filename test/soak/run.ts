@@ -2,8 +2,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { until } from 'nestjs-kafka-idempotency/testing';
 import { clock } from './checker.js';
 import type { Facts } from './facts.js';
-import { effectsOf, logOf, outboxOf, outputsOf, parkedOf } from './findings.js';
+import { effectsOf, importsOf, logOf, outboxOf, outputsOf, parkedOf } from './findings.js';
 import type { History } from './history.js';
+import { Importer } from './importer.js';
 import type { Mode } from './mode.js';
 import { Orchestrator } from './orchestrator.js';
 import { SoakProducer } from './producer.js';
@@ -11,7 +12,7 @@ import { Random } from './random.js';
 import { Stage } from './stage.js';
 import { Watcher } from './watcher.js';
 import { Workers } from './workers.js';
-import { CONSUMERS, HAS_PARKING, PARTITIONS, WORKERS } from './workload.js';
+import { CONSUMERS, HAS_OUTBOX, HAS_PARKING, PARTITIONS, WORKERS } from './workload.js';
 
 /** From here on long faults last as long as they do outside. */
 const LONG_MINUTES = 5;
@@ -46,6 +47,7 @@ export async function runSoak(soak: Soak): Promise<Facts> {
     ]),
   );
   const watcher = new Watcher(stage, producers, HAS_PARKING);
+  const importer = new Importer(stage.place, new Random(seed + CONSUMERS.length + 1));
   const lost: string[] = [];
   const workers = new Workers({ place: stage.place, mode: soak.mode }, history.folder, {
     report: (report) => {
@@ -62,16 +64,18 @@ export async function runSoak(soak: Soak): Promise<Facts> {
       what: 'the workers to share the partitions',
       timeoutMs: 60_000,
     });
+    if (HAS_OUTBOX) importer.start();
     const orchestrator = await underFaults(soak, { stage, workers, producers, watcher, random, sessionMs });
     const lag = await quiet(soak, stage);
+    if (HAS_OUTBOX) await importer.finish();
     await emptyOutbox(stage);
     await watcher.stop();
     lost.push(...(await workers.stop()).filter((how) => how !== 'exit code 0' && how !== 'SIGTERM'));
-    const facts = await findings(soak, { stage, workers, producers, watcher, orchestrator, lost, lag });
+    const facts = await findings(soak, { stage, workers, producers, importer, watcher, orchestrator, lost, lag });
     await history.keep(facts); // before all is closed: whatever goes wrong there, it can be judged
     return facts;
   } finally {
-    await workers.kill();
+    await Promise.all([workers.kill(), importer.stop()]);
     await Promise.allSettled([watcher.stop(), ...[...producers.values()].map((producer) => producer.stop())]);
     await stage.close();
   }
@@ -137,11 +141,12 @@ async function findings(
     stage,
     workers,
     producers,
+    importer,
     watcher,
     orchestrator,
     lost,
     lag,
-  }: Crew & { orchestrator: Orchestrator; lost: string[]; lag: number },
+  }: Crew & { importer: Importer; orchestrator: Orchestrator; lost: string[]; lag: number },
 ): Promise<Facts> {
   const { database } = stage;
   const sends = [...producers.values()].flatMap((producer) => producer.sends);
@@ -178,6 +183,9 @@ async function findings(
     early,
     leftParked: await parkedOf(database),
     outputs: await outputsOf(stage),
+    ...(HAS_OUTBOX && {
+      imports: { inputs: importer.inputs, starts: importer.starts, messages: await importsOf(stage) },
+    }),
     leftInOutbox: await outboxOf(database),
     committed: await stage.committed(),
     passed: watcher.passed,

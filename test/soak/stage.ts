@@ -8,7 +8,7 @@ import { startProxiedKafka, type ProxiedKafka } from '../services/proxied-kafka.
 import { RunFolder } from '../services/run-folder.js';
 import { startEmbeddedPostgres, type EmbeddedPostgresServer } from '../services/services.js';
 import type { Place } from './place.js';
-import { CONSUMERS, IDLE_IN_TRANSACTION_MS, OUTPUT_TOPIC, PARTITIONS } from './workload.js';
+import { CONSUMERS, IMPORT_TOPIC, IDLE_IN_TRANSACTION_MS, OUTPUT_TOPIC, PARTITIONS } from './workload.js';
 
 /** No unique constraint on the effects: a double has to show. */
 const TABLES = `
@@ -129,7 +129,7 @@ export class Stage {
   }
 
   async #createTopics(): Promise<void> {
-    const topics = [...this.inputs, OUTPUT_TOPIC];
+    const topics = [...this.inputs, OUTPUT_TOPIC, IMPORT_TOPIC];
     await this.withAdmin(async (admin) => {
       await admin.createTopics({
         topics: topics.map((topic) => ({

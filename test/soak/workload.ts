@@ -19,6 +19,9 @@ export const CONSUMERS = [
 /** Where the handlers' own events go, one for each effect. */
 export const OUTPUT_TOPIC = 'soak.output';
 
+/** Where the inputs of a job go that is killed again and again. */
+export const IMPORT_TOPIC = 'soak.imports';
+
 /** What is told of an effect; its key is that of `consumer/key`. */
 export interface SoakOutput {
   readonly consumer: string;

@@ -34,6 +34,11 @@ const GOOD: Facts = {
   early: [],
   leftParked: [],
   outputs: ['a', 'b', 'b', 'c', 'poison'].map((id) => outputOf({ consumer: 'plain', id, key: 'k' })),
+  imports: {
+    inputs: ['1', '2'],
+    starts: 2,
+    messages: ['1', '2', '1', '2'].map((input) => ({ eventId: `of-${input}`, input })),
+  },
   leftInOutbox: 0,
   committed: [{ topic: 't.plain', partition: 0, offset: 5 }],
   passed: [],
@@ -152,6 +157,17 @@ test('a parked record that is left is not lost, and not done', () => {
       leftParked: GOOD.parked,
     }),
   ).toEqual(['I1']);
+});
+
+test('I5 breaks when an input of the job is missing, out of order, or there under two ids', () => {
+  const imported = (...messages: [eventId: string, input: string][]) =>
+    broken({
+      imports: { inputs: ['1', '2'], starts: 2, messages: messages.map(([eventId, input]) => ({ eventId, input })) },
+    });
+  expect(imported(['a', '1'], ['b', '2'], ['a', '1'])).toEqual([]);
+  expect(imported(['a', '1'])).toEqual(['I5']);
+  expect(imported(['b', '2'], ['a', '1'])).toEqual(['I5']);
+  expect(imported(['a', '1'], ['b', '2'], ['c', '2'])).toEqual(['I5']);
 });
 
 test('an effect of which nothing was sent, something else was, or that twice; a row that is left; and the order of a key', () => {
