@@ -244,8 +244,17 @@ export const MUTATIONS = [
     tests: ['build/test/e2e/exactly-once.spec.js', '-t', 'a handler that fails'],
   },
   {
+    name: 'another run of the server, between a read and its barrier',
+    file: 'src/outbox/row-reader.ts',
+    find: `if (this.#isAnotherRun) throw`,
+    replace: `if (this.#isAnotherRun && !this.#isAnotherRun) throw`,
+    without: 'what the crash took is sent, and its event again under another id',
+    project: 'services',
+    tests: ['build/test/e2e/window.spec.js', '-t', 'published in a window'],
+  },
+  {
     name: 'where a blocked row is',
-    file: 'src/outbox/relay.ts',
+    file: 'src/outbox/row-reader.ts',
     find: `cursors.map((cursor) => lower(cursor, lookedBackTo))`,
     replace: `cursors.map((cursor) => (lower(cursor, lookedBackTo), cursor))`,
     without: 'a row that was committed late and then failed is looked for where it is',

@@ -34,12 +34,15 @@ export async function drop(admin: Admin, { topics, groups }: { topics: string[];
   const known = await admin.listTopics();
   const there = topics.filter((topic) => known.includes(topic));
   if (there.length > 0) await admin.deleteTopics({ topics: there });
-  const { groups: all } = await admin.listGroups();
-  const left = groups.filter((group) => all.some(({ groupId }) => groupId === group));
-  if (left.length === 0) return;
   // A group can go when its members are gone; those that were killed are once their session has ended.
-  await until(() => admin.deleteGroups(left).then(() => true), {
-    what: `${left.join(' and ')} to be deleted`,
+  const dropGroups = async () => {
+    const { groups: all } = await admin.listGroups();
+    const left = groups.filter((group) => all.some(({ groupId }) => groupId === group));
+    if (left.length > 0) await admin.deleteGroups(left);
+    return true;
+  };
+  await until(dropGroups, {
+    what: `${groups.join(' and ')} to be deleted`,
     timeoutMs: 20_000,
     intervalMs: 250,
   });

@@ -5,23 +5,18 @@ import { backoffMs, type Backoff } from '../shared/backoff.js';
 import { IdempotencyError } from '../shared/errors.js';
 import type { EmitEvent } from '../shared/events.js';
 import { noteOf } from '../shared/failed-attempt.js';
-import { serverRestarted } from '../transaction/transaction-errors.js';
 import { Blocks } from './blocks.js';
 import type { DedupeKeys } from './dedupe-keys.js';
 import { DeliveryRun, type FailedRow } from './delivery-run.js';
 import type { OutboxRow } from './outbox-row.js';
-import { LateCommits } from './late-commits.js';
-import { OutboxRows, type Claimed, type ReadAnswer, type ToldFailure } from './outbox-rows.js';
+import { OutboxRows, type Claimed, type ToldFailure } from './outbox-rows.js';
 import type { OutboxTables } from './outbox-tables.js';
-import { lower, Scan, type Positions } from './scan.js';
+import { RowReader, type Block } from './row-reader.js';
+import type { Positions } from './scan.js';
 import { partsOf, planOf } from './send-plan.js';
 import { ShardLeases } from './shard-leases.js';
 
 const TIDY_MS = 600_000;
-/** What nothing else would find: rows of a transaction that was stopped between its id and its first write, rows a person set back. */
-const FROM_START_MS = 10_000;
-/** So many times as long as such a look took, the next one waits: under another session's old snapshot it walks over every row that was deleted since. */
-const FROM_START_REST = 50;
 const AWAY: Backoff = { delayMs: 200, factor: 2, maxDelayMs: 10_000, jitter: 'full' };
 
 export interface RelayParts {
@@ -43,12 +38,6 @@ export interface RelayParts {
   readonly backoff: Backoff;
 }
 
-/** What was read from there; on disk, so that it may be sent. */
-interface Block {
-  readonly rows: readonly OutboxRow[];
-  readonly from: Positions;
-}
-
 /**
  * Sends the rows of the outbox:
  * - each at least once, always with the same id and bytes; a row goes only when Kafka has acknowledged it;
@@ -59,13 +48,8 @@ interface Block {
 export class Relay {
   readonly #leases: ShardLeases;
   readonly #rows: OutboxRows;
-  #scan = new Scan();
-  #blocks = new Blocks();
-  #late = new LateCommits();
-  /** Of the database: what was read before it may be gone, and ids and transaction ids may be given again. */
-  #isAnotherRun = false;
-  /** Read, and not yet deleted or given up. */
-  readonly #inHand = new Set<bigint>();
+  readonly #blocks = new Blocks();
+  readonly #reader: RowReader;
   /** Topics that have taken a message: those that do not exist are not tried. */
   readonly #known = new Set<string>();
   readonly #stopping = new AbortController();
@@ -76,19 +60,24 @@ export class Relay {
   #isWoken = false;
   #endPause: (() => void) | undefined;
   #failures = 0;
-  #perShard = 1;
-  #sweepAtMs = 0;
-  #startAtMs = 0;
-  #startEveryMs = FROM_START_MS;
   #tidyAtMs = 0;
 
   constructor(private readonly parts: RelayParts) {
-    const { tables, leaseMs } = parts;
+    const { tables, leaseMs, barrier, batch, pollMs } = parts;
     this.#rows = new OutboxRows(tables);
+    this.#reader = new RowReader({
+      rows: this.#rows,
+      blocks: this.#blocks,
+      shards: () => this.#leases.shards,
+      deleted: () => this.#deleting,
+      barrier,
+      batch,
+      pollMs,
+    });
     this.#leases = new ShardLeases({
       tables,
       leaseMs,
-      lowWater: (shard) => this.#lowWater(shard),
+      lowWater: (shard) => this.#reader.lowWater(shard),
       lost: (shards) => this.#tellLost(shards),
     });
   }
@@ -116,7 +105,7 @@ export class Relay {
   runOnce(): Promise<number> {
     return this.#serially(async () => {
       await this.#takeShards();
-      this.#scan.toStart();
+      this.#reader.toStart();
       const sent = await this.#pass();
       if (this.#loop === undefined) await this.#leases.release();
       return sent;
@@ -125,13 +114,13 @@ export class Relay {
 
   /** The next pass looks at every row. */
   lookAgain(): void {
-    this.#startAtMs = 0;
+    this.#reader.lookAgain();
     this.wake();
   }
 
   /** It crashed, or another server has taken its place. */
   databaseRestarted(): void {
-    this.#isAnotherRun = true;
+    this.#reader.databaseRestarted();
     this.wake();
   }
 
@@ -143,7 +132,7 @@ export class Relay {
         this.#failures = 0;
       } catch (error) {
         this.#tell(error);
-        this.#startAtMs = 0; // what was read and not sent
+        this.#reader.lookAgain(); // what was read and not sent
         this.#isWoken = false;
         await this.#pause(backoffMs(AWAY, (this.#failures += 1)));
         continue;
@@ -159,8 +148,8 @@ export class Relay {
   }
 
   async #turn(): Promise<void> {
-    this.#scan.toNear(performance.now());
-    if (this.#isSweepDue && !this.#leases.isWhole) await this.#takeShards();
+    this.#reader.toNear();
+    if (this.#reader.isSweepDue && !this.#leases.isWhole) await this.#takeShards();
     await this.#pass();
     if (performance.now() >= this.#tidyAtMs && this.#leases.holds(0)) {
       this.#tidyAtMs = performance.now() + TIDY_MS;
@@ -169,7 +158,7 @@ export class Relay {
   }
 
   async #takeShards(): Promise<void> {
-    for (const { shard, low } of await this.#leases.claim()) this.#scan.enter(shard, low);
+    for (const { shard, low } of await this.#leases.claim()) this.#reader.enter(shard, low);
   }
 
   /** Until nothing is left. */
@@ -182,22 +171,22 @@ export class Relay {
     };
     try {
       while (!this.#stopping.signal.aborted) {
-        const block = await (ahead ?? this.#next());
+        const block = await (ahead ?? this.#reader.next());
         if (block === undefined) break;
         if (block.rows.length === 0) {
           this.#blocks.settle();
           break;
         }
-        ahead = this.#mayReadAhead(block) ? this.#readOn() : undefined;
+        ahead = this.#reader.mayReadAhead(block) ? this.#reader.readOn() : undefined;
         ahead?.catch(() => {}); // thrown where it is waited for
         const run = await this.#round(block);
         sent += run.sent.length;
         const isSent = new Set(run.sent);
-        this.#letGo(block.rows.filter((row) => !isSent.has(row)));
+        this.#reader.letGo(block.rows.filter((row) => !isSent.has(row)));
         if (!run.hasLeftOut) continue;
         await dropAhead(); // it stands behind what was left out
         await this.#deleting;
-        this.#startOver();
+        this.#reader.startOver();
       }
       await dropAhead();
       await this.#deleting; // nothing is looked at again that is only about to go
@@ -206,102 +195,9 @@ export class Relay {
       await dropAhead();
       await this.#deleting.catch(() => {}); // what it could not delete is sent again
       this.#deleting = Promise.resolve();
-      this.#startOver();
+      this.#reader.startOver();
       throw error;
     }
-  }
-
-  #startOver(): void {
-    this.#inHand.clear();
-    this.#scan.restart();
-    this.#late = new LateCommits();
-  }
-
-  #letGo(rows: readonly OutboxRow[]): void {
-    for (const { id } of rows) this.#inHand.delete(id);
-  }
-
-  /** Where much is left: a block that is not full would only be followed by another such. Not beside a look back, which must not meet rows that are being sent. */
-  #mayReadAhead({ rows }: Block): boolean {
-    return rows.length >= this.parts.batch / 2 && !this.#isLookBackDue;
-  }
-
-  async #next(): Promise<Block | undefined> {
-    if (this.#isAnotherRun) await this.#forgetRun();
-    if (!this.#isLookBackDue) return this.#readOn();
-    const isFromStart = await this.#lookBack();
-    const sinceMs = performance.now();
-    const block = await this.#readOn();
-    if (isFromStart) this.#startEveryMs = Math.max(FROM_START_MS, FROM_START_REST * (performance.now() - sinceMs));
-    return block;
-  }
-
-  /** From the cursors. Undefined: no shard is ours. */
-  async #readOn(): Promise<Block | undefined> {
-    const shards = this.#leases.shards;
-    if (shards.length === 0) return undefined;
-    const { cursors } = this.#scan;
-    const { rows, lookedBackTo } = await this.#read(shards, cursors);
-    // What is blocked now is looked for from there.
-    const from = lookedBackTo === undefined ? cursors : cursors.map((cursor) => lower(cursor, lookedBackTo));
-    if (rows.length > 0) await this.parts.barrier(); // begun after the read: what is sent then, no crash takes back
-    if (this.#isAnotherRun) throw serverRestarted(); // the barrier was of this one, the rows were of the one before
-    return { rows, from };
-  }
-
-  async #forgetRun(): Promise<void> {
-    await this.#deleting;
-    this.#isAnotherRun = false;
-    this.#startOver();
-  }
-
-  get #isSweepDue(): boolean {
-    return performance.now() >= this.#sweepAtMs;
-  }
-
-  get #isLookBackDue(): boolean {
-    const nowMs = performance.now();
-    return this.#isSweepDue || nowMs >= this.#startAtMs || nowMs >= this.#blocks.nextMs;
-  }
-
-  /** To rows that are behind the cursors: their time has come, or their transaction was long. Tells whether from the first row on. */
-  async #lookBack(): Promise<boolean> {
-    const nowMs = performance.now();
-    await this.#deleting;
-    const due = this.#blocks.expire(nowMs);
-    if (due !== undefined) this.#scan.backTo(due);
-    if (!this.#isSweepDue && nowMs < this.#startAtMs) return false;
-    const snapshot = await this.#rows.snapshot();
-    this.#sweepAtMs = nowMs + this.parts.pollMs;
-    this.#scan.mark(nowMs, snapshot);
-    const { floor } = this.#blocks;
-    if (floor !== undefined) this.#scan.backTo(floor);
-    if (nowMs < this.#startAtMs) return false;
-    this.#startAtMs = nowMs + this.#startEveryMs;
-    this.#scan.toStart();
-    return true;
-  }
-
-  async #read(shards: readonly number[], cursors: Positions): Promise<ReadAnswer> {
-    const { batch } = this.parts;
-    const least = Math.ceil(batch / shards.length);
-    this.#perShard = Math.min(batch, Math.max(least, this.#perShard));
-    const { topics, keys } = this.#blocks;
-    const { open, unlisted } = this.#late;
-    const inHand = [...this.#inHand];
-    const request = { shards, cursors, topics, keys, perShard: this.#perShard, batch, open, unlisted, inHand };
-    const answer = await this.#rows.read(request);
-    const { rows, moment, lookedBackTo, isFull } = answer;
-    const ids = rows.map(({ id }) => id);
-    this.#late.saw(moment, ids);
-    for (const id of ids) this.#inHand.add(id);
-    this.#scan.passed(rows);
-    if (lookedBackTo !== undefined) {
-      const seenTo = isFull ? rows.at(-1)!.id : undefined;
-      this.#scan.lookedBack(lookedBackTo, shards, seenTo);
-    }
-    this.#perShard = nextPerShard(rows, this.#perShard, batch);
-    return answer;
   }
 
   async #round({ rows, from }: Block): Promise<DeliveryRun> {
@@ -351,7 +247,7 @@ export class Relay {
 
   async #remove(sent: readonly OutboxRow[], claimed: Claimed): Promise<void> {
     const removed = await this.#rows.remove(claimed, sent);
-    this.#letGo(sent);
+    this.#reader.letGo(sent);
     if (removed < sent.length) await this.#leases.renew(); // finds out which are lost
   }
 
@@ -381,16 +277,8 @@ export class Relay {
     };
   }
 
-  /** What a new owner need not look at: nothing blocked lies below. */
-  #lowWater(shard: number): bigint {
-    const low = this.#scan.lowWater(shard);
-    const floor = this.#blocks.floor?.[shard] ?? low;
-    return floor < low ? floor : low;
-  }
-
   #untilNext(): number {
-    const nowMs = performance.now();
-    return Math.max(0, Math.min(this.#sweepAtMs, this.#blocks.nextMs) - nowMs);
+    return Math.max(0, this.#reader.nextMs - performance.now());
   }
 
   #tellParked({ row, error, code }: ToldFailure): void {
@@ -403,7 +291,7 @@ export class Relay {
   }
 
   #tellLost(shards: readonly number[]): void {
-    this.#startAtMs = 0;
+    this.#reader.lookAgain();
     this.parts.log(
       `Shards ${shards.join(', ')} of the outbox were taken over by another relay: this process did not renew its leases in time. What it was sending may be sent twice, under the same ids (LEASE_LOST)`,
     );
@@ -427,15 +315,6 @@ export class Relay {
     });
     this.#endPause = undefined;
   }
-}
-
-/** How many rows of a shard to ask for: where few shards have any, those are to fill the batch. */
-function nextPerShard(rows: readonly OutboxRow[], perShard: number, batch: number): number {
-  const counts = new Map<number, number>();
-  for (const { shard } of rows) counts.set(shard, (counts.get(shard) ?? 0) + 1);
-  const isShort = rows.length < batch && Math.max(0, ...counts.values()) >= perShard;
-  if (isShort) return Math.ceil((perShard * batch) / rows.length);
-  return counts.size * perShard > 2 * batch ? Math.ceil(perShard / 2) : perShard;
 }
 
 function missingTopic(topic: string): IdempotencyError {
