@@ -12,6 +12,17 @@ export interface ReadMoment {
   readonly after: bigint;
 }
 
+interface Read {
+  /** The id taken then. */
+  readonly after: bigint;
+  /** The highest id of a row that was read by then. */
+  readonly newest: bigint;
+}
+
+/** Beside a transaction that stays open every read counts. Of one that is forgotten, the one before it stands in. */
+const MOST_READS = 1000;
+const LATEST = 100;
+
 /**
  * Transactions that were, or may have been, writing when the last read was made. What they commit may stand below everything that has been read, and the next row of its key above it: a read that
  * sees the end of one must begin where it may have begun, or that next row would be sent first. While it is open nothing has to be looked for: the read itself tells which have ended.
@@ -19,8 +30,7 @@ export interface ReadMoment {
 export class LateCommits {
   #open: readonly OpenTransaction[] = [];
   #unlisted: OpenTransaction = { xid: '3', above: 0n };
-  /** Of earlier reads: the id taken then, and the highest id of a row that was read by then. */
-  #reads: readonly { readonly after: bigint; readonly newest: bigint }[] = [];
+  #reads: readonly Read[] = [];
   #newest = 0n;
 
   get open(): readonly OpenTransaction[] {
@@ -42,12 +52,26 @@ export class LateCommits {
     }));
     for (const id of ids) if (id > this.#newest) this.#newest = id;
     this.#unlisted = { xid: xmax, above: this.#above(BigInt(xmax)) };
-    const needed = this.#reads.findLastIndex((read) => read.after < BigInt(xmin));
-    this.#reads = [...this.#reads.slice(Math.max(needed, 0)), { after, newest: this.#newest }];
+    this.#keep({ after, newest: this.#newest }, BigInt(xmin));
+  }
+
+  #keep(read: Read, xmin: bigint): void {
+    if (this.#reads.at(-1)?.newest === read.newest) return; // the earlier one tells more
+    const needed = this.#reads.findLastIndex(({ after }) => after < xmin);
+    const reads = [...this.#reads.slice(Math.max(needed, 0)), read];
+    this.#reads = reads.length > MOST_READS ? reads.toSpliced(leastMissed(reads), 1) : reads;
   }
 
   /** It has drawn its ids behind the last read that was over when it began to write. */
   #above(xid: bigint): bigint {
     return this.#reads.findLast((read) => read.after < xid)?.newest ?? 0n;
   }
+}
+
+/** Which of the older reads has its neighbours nearest to one another. */
+function leastMissed(reads: readonly Read[]): number {
+  let least = 1;
+  const gap = (at: number) => reads[at + 1]!.after - reads[at - 1]!.after;
+  for (let at = 2; at < reads.length - LATEST; at += 1) if (gap(at) < gap(least)) least = at;
+  return least;
 }
