@@ -112,10 +112,7 @@ export class IdempotencyModule implements OnModuleInit, OnApplicationBootstrap, 
     this.scope.install();
     await whileDatabaseReturns(() =>
       this.scope.watchServer({
-        restarted: () => {
-          this.server.databaseRestarted();
-          this.outbox.databaseRestarted();
-        },
+        restarted: () => this.server.databaseRestarted(),
         unreplicated: (detail) => this.server.commitUnreplicated(detail),
       }),
     );

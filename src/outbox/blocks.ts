@@ -58,6 +58,12 @@ export class Blocks {
     return isAny ? this.#floor : undefined;
   }
 
+  clear(): void {
+    this.#lines.clear();
+    this.#topics.clear();
+    this.#floor = undefined;
+  }
+
   /** Everything has been looked at since: what was let go of is sent, or blocked anew. */
   settle(): void {
     if (this.#lines.size + this.#topics.size === 0) this.#floor = undefined;

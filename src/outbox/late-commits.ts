@@ -19,10 +19,6 @@ interface Read {
   readonly newest: bigint;
 }
 
-/** Beside a transaction that stays open every read counts. Of one that is forgotten, the one before it stands in. */
-const MOST_READS = 1000;
-const LATEST = 100;
-
 /**
  * Transactions that were, or may have been, writing when the last read was made. What they commit may stand below everything that has been read, and the next row of its key above it: a read that
  * sees the end of one must begin where it may have begun, or that next row would be sent first. While it is open nothing has to be looked for: the read itself tells which have ended.
@@ -45,33 +41,20 @@ export class LateCommits {
   /** What a read has seen. */
   saw({ snapshot, after }: ReadMoment, ids: readonly bigint[]): void {
     const known = new Map(this.#open.map(({ xid, above }) => [xid, above]));
-    const [xmin, xmax, writing = ''] = snapshot.split(':') as [string, string, string?];
+    const [, xmax, writing = ''] = snapshot.split(':') as [string, string, string?];
     this.#open = (writing === '' ? [] : writing.split(',')).map((xid) => ({
       xid,
       above: known.get(xid) ?? this.#above(BigInt(xid)),
     }));
     for (const id of ids) if (id > this.#newest) this.#newest = id;
     this.#unlisted = { xid: xmax, above: this.#above(BigInt(xmax)) };
-    this.#keep({ after, newest: this.#newest }, BigInt(xmin));
-  }
-
-  #keep(read: Read, xmin: bigint): void {
-    if (this.#reads.at(-1)?.newest === read.newest) return; // the earlier one tells more
-    const needed = this.#reads.findLastIndex(({ after }) => after < xmin);
-    const reads = [...this.#reads.slice(Math.max(needed, 0)), read];
-    this.#reads = reads.length > MOST_READS ? reads.toSpliced(leastMissed(reads), 1) : reads;
+    // What is open the next time and is not now, is one of the unlisted: nothing older is asked for.
+    const needed = this.#reads.findLastIndex((read) => read.after < BigInt(xmax));
+    this.#reads = [...this.#reads.slice(Math.max(needed, 0)), { after, newest: this.#newest }];
   }
 
   /** It has drawn its ids behind the last read that was over when it began to write. */
   #above(xid: bigint): bigint {
     return this.#reads.findLast((read) => read.after < xid)?.newest ?? 0n;
   }
-}
-
-/** Which of the older reads has its neighbours nearest to one another. */
-function leastMissed(reads: readonly Read[]): number {
-  let least = 1;
-  const gap = (at: number) => reads[at + 1]!.after - reads[at - 1]!.after;
-  for (let at = 2; at < reads.length - LATEST; at += 1) if (gap(at) < gap(least)) least = at;
-  return least;
 }

@@ -41,7 +41,7 @@ export class OutboxRoom {
     const dedupeKeys = new DedupeKeys(tables, options.dedupeRetentionMs, emit);
     const { batch, pollMs, leaseMs, attempts } = options;
     const limits = { batch, pollMs, leaseMs, attempts, backoff };
-    const barrier = () => scope.barrier();
+    const barrier = (read: { readonly run: string }) => scope.barrier(read);
     this.#tables = tables;
     this.#producers = [direct, relayed];
     this.#runsRelay = options.relay;
@@ -59,10 +59,6 @@ export class OutboxRoom {
 
   start(): void {
     if (this.#runsRelay && this.#tables.isThere) this.#relay.start();
-  }
-
-  databaseRestarted(): void {
-    this.#relay.databaseRestarted();
   }
 
   /** Sends what it has begun to send, gives its shards back and closes the producers. */

@@ -11,7 +11,7 @@ import { DeliveryRun, type FailedRow } from './delivery-run.js';
 import type { OutboxRow } from './outbox-row.js';
 import { OutboxRows, type Claimed, type ToldFailure } from './outbox-rows.js';
 import type { OutboxTables } from './outbox-tables.js';
-import { RowReader, type Block } from './row-reader.js';
+import { RowReader, type ReadRows, type RowReaderParts } from './row-reader.js';
 import type { Positions } from './scan.js';
 import { partsOf, planOf } from './send-plan.js';
 import { ShardLeases } from './shard-leases.js';
@@ -23,8 +23,7 @@ export interface RelayParts {
   readonly tables: OutboxTables;
   readonly producer: CheckedProducer;
   readonly cluster: Pick<ClusterReader, 'existing'>;
-  /** Resolves when everything acknowledged before the call is on disk. */
-  readonly barrier: () => Promise<void>;
+  readonly barrier: RowReaderParts['barrier'];
   readonly dedupeKeys: DedupeKeys;
   readonly emit: EmitEvent;
   /** For what an operator should see. Never a payload. */
@@ -118,12 +117,6 @@ export class Relay {
     this.wake();
   }
 
-  /** It crashed, or another server has taken its place. */
-  databaseRestarted(): void {
-    this.#reader.databaseRestarted();
-    this.wake();
-  }
-
   async #work(): Promise<void> {
     while (!this.#stopping.signal.aborted) {
       this.#isWoken = false;
@@ -164,25 +157,25 @@ export class Relay {
   /** Until nothing is left. */
   async #pass(): Promise<number> {
     let sent = 0;
-    let ahead: Promise<Block | undefined> | undefined;
+    let ahead: Promise<ReadRows | undefined> | undefined;
     const dropAhead = async (): Promise<void> => {
       await ahead?.catch(() => {}); // its rows are read again, and what kept it from that is met again
       ahead = undefined;
     };
     try {
       while (!this.#stopping.signal.aborted) {
-        const block = await (ahead ?? this.#reader.next());
-        if (block === undefined) break;
-        if (block.rows.length === 0) {
+        const read = await (ahead ?? this.#reader.next());
+        if (read === undefined) break;
+        if (read.rows.length === 0) {
           this.#blocks.settle();
           break;
         }
-        ahead = this.#reader.mayReadAhead(block) ? this.#reader.readOn() : undefined;
+        ahead = this.#reader.mayReadAhead(read) ? this.#reader.readOn() : undefined;
         ahead?.catch(() => {}); // thrown where it is waited for
-        const run = await this.#round(block);
+        const run = await this.#round(read);
         sent += run.sent.length;
         const isSent = new Set(run.sent);
-        this.#reader.letGo(block.rows.filter((row) => !isSent.has(row)));
+        this.#reader.letGo(read.rows.filter((row) => !isSent.has(row)));
         if (!run.hasLeftOut) continue;
         await dropAhead(); // it stands behind what was left out
         await this.#deleting;
@@ -200,7 +193,7 @@ export class Relay {
     }
   }
 
-  async #round({ rows, from }: Block): Promise<DeliveryRun> {
+  async #round({ rows, from }: ReadRows): Promise<DeliveryRun> {
     const nowMs = performance.now();
     const { send, waiting } = planOf(rows, (row) => this.#blocks.isBlocked(row));
     for (const row of waiting) this.#blocks.block(row, nowMs + row.waitMs, from);

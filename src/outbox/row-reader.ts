@@ -8,7 +8,8 @@ import { lower, Scan, type Positions } from './scan.js';
 /** What nothing else would find: rows of a transaction that was stopped between its id and its first write, rows a person set back. */
 const FROM_START_MS = 10_000;
 /** So many times as long as such a look took, the next one waits: under another session's old snapshot it walks over every row that was deleted since. */
-const FROM_START_REST = 50;
+const FROM_START_REST = 20;
+const FROM_START_MOST_MS = 120_000;
 
 export interface RowReaderParts {
   readonly rows: OutboxRows;
@@ -17,14 +18,14 @@ export interface RowReaderParts {
   readonly shards: () => readonly number[];
   /** Resolves when nothing is being deleted: what is looked back to must not be about to go. */
   readonly deleted: () => Promise<void>;
-  /** Resolves when everything acknowledged before the call is on disk. */
-  readonly barrier: () => Promise<void>;
+  /** Resolves when everything acknowledged before the call is on disk. Rejects if the server has begun anew since the read. */
+  readonly barrier: (read: { readonly run: string }) => Promise<void>;
   readonly batch: number;
   readonly pollMs: number;
 }
 
 /** What was read from there; on disk, so that it may be sent. */
-export interface Block {
+export interface ReadRows {
   readonly rows: readonly OutboxRow[];
   readonly from: Positions;
 }
@@ -38,9 +39,9 @@ export class RowReader {
   #perShard = 1;
   #sweepAtMs = 0;
   #startAtMs = 0;
-  #startEveryMs = FROM_START_MS;
-  /** Of the database: what was read before it may be gone, and ids and transaction ids may be given again. */
-  #isAnotherRun = false;
+  #isFromStart = false;
+  /** Of the server, at the last read. */
+  #run: string | undefined;
 
   constructor(private readonly parts: RowReaderParts) {}
 
@@ -63,15 +64,10 @@ export class RowReader {
     this.#startAtMs = 0;
   }
 
-  databaseRestarted(): void {
-    this.#isAnotherRun = true;
-  }
-
   /** Of what was read, something was not sent: everything is looked for again. */
   startOver(): void {
     this.#inHand.clear();
     this.#scan.restart();
-    this.#late = new LateCommits();
   }
 
   /** These have been deleted, or given up. */
@@ -89,7 +85,7 @@ export class RowReader {
   }
 
   /** Where much is left: a block that is not full would only be followed by another such. Not beside a look back, which must not meet rows that are being sent. */
-  mayReadAhead({ rows }: Block): boolean {
+  mayReadAhead({ rows }: ReadRows): boolean {
     return rows.length >= this.parts.batch / 2 && !this.#isLookBackDue;
   }
 
@@ -100,26 +96,20 @@ export class RowReader {
   }
 
   /** Behind the cursors too, if it is time for that. Undefined: no shard is ours. */
-  async next(): Promise<Block | undefined> {
-    if (this.#isAnotherRun) await this.#forgetRun();
-    if (!this.#isLookBackDue) return this.readOn();
-    const isFromStart = await this.#lookBack();
-    const sinceMs = performance.now();
-    const block = await this.readOn();
-    if (isFromStart) this.#startEveryMs = Math.max(FROM_START_MS, FROM_START_REST * (performance.now() - sinceMs));
-    return block;
+  async next(): Promise<ReadRows | undefined> {
+    if (this.#isLookBackDue) await this.#lookBack();
+    return this.readOn();
   }
 
   /** From the cursors. Undefined: no shard is ours. */
-  async readOn(): Promise<Block | undefined> {
+  async readOn(): Promise<ReadRows | undefined> {
     const shards = this.parts.shards();
     if (shards.length === 0) return undefined;
     const { cursors } = this.#scan;
-    const { rows, lookedBackTo } = await this.#read(shards, cursors);
+    const { rows, run, lookedBackTo } = await this.#read(shards, cursors);
     // What is blocked now is looked for from there.
     const from = lookedBackTo === undefined ? cursors : cursors.map((cursor) => lower(cursor, lookedBackTo));
-    if (rows.length > 0) await this.parts.barrier(); // begun after the read: what is sent then, no crash takes back
-    if (this.#isAnotherRun) throw serverRestarted(); // the barrier was of this one, the rows were of the one before
+    if (rows.length > 0) await this.parts.barrier({ run }); // begun after the read: what is sent then, no crash takes back
     return { rows, from };
   }
 
@@ -128,28 +118,22 @@ export class RowReader {
     return nowMs >= this.#startAtMs || nowMs >= this.nextMs;
   }
 
-  async #forgetRun(): Promise<void> {
-    await this.parts.deleted();
-    this.#isAnotherRun = false;
-    this.startOver();
-  }
-
-  /** To rows that are behind the cursors: their time has come, or their transaction was long. Tells whether from the first row on. */
-  async #lookBack(): Promise<boolean> {
+  /** To rows that are behind the cursors: their time has come, or their transaction was long. */
+  async #lookBack(): Promise<void> {
     const { blocks, rows, pollMs } = this.parts;
     const nowMs = performance.now();
     await this.parts.deleted();
     const due = blocks.expire(nowMs);
     if (due !== undefined) this.#scan.backTo(due);
-    if (!this.isSweepDue && nowMs < this.#startAtMs) return false;
+    if (!this.isSweepDue && nowMs < this.#startAtMs) return;
     const snapshot = await rows.snapshot();
     this.#sweepAtMs = nowMs + pollMs;
     this.#scan.mark(nowMs, snapshot);
     if (blocks.floor !== undefined) this.#scan.backTo(blocks.floor);
-    if (nowMs < this.#startAtMs) return false;
-    this.#startAtMs = nowMs + this.#startEveryMs;
+    if (nowMs < this.#startAtMs) return;
+    this.#startAtMs = nowMs + FROM_START_MS;
     this.#scan.toStart();
-    return true;
+    this.#isFromStart = true;
   }
 
   async #read(shards: readonly number[], cursors: Positions): Promise<ReadAnswer> {
@@ -160,7 +144,10 @@ export class RowReader {
     const { open, unlisted } = this.#late;
     const inHand = [...this.#inHand];
     const request = { shards, cursors, topics, keys, perShard: this.#perShard, batch, open, unlisted, inHand };
+    const sinceMs = performance.now();
     const answer = await this.parts.rows.read(request);
+    if (this.#isFromStart) this.#restAfter(performance.now() - sinceMs);
+    this.#expect(answer.run);
     const { rows, moment, lookedBackTo, isFull } = answer;
     const ids = rows.map(({ id }) => id);
     this.#late.saw(moment, ids);
@@ -172,6 +159,23 @@ export class RowReader {
     }
     this.#perShard = nextPerShard(rows, this.#perShard, batch);
     return answer;
+  }
+
+  #restAfter(tookMs: number): void {
+    this.#isFromStart = false;
+    if (this.#startAtMs === 0) return; // asked for again meanwhile
+    const restMs = Math.min(FROM_START_MOST_MS, FROM_START_REST * tookMs);
+    this.#startAtMs = Math.max(this.#startAtMs, performance.now() + restMs);
+  }
+
+  /** A server that has begun anew may have lost what was read, and give its ids and those of transactions again. */
+  #expect(run: string): void {
+    const before = this.#run;
+    this.#run = run;
+    if (before === undefined || before === run) return;
+    this.#late = new LateCommits();
+    this.parts.blocks.clear();
+    throw serverRestarted();
   }
 }
 

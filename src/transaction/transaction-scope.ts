@@ -144,11 +144,12 @@ export class TransactionScope {
    * @internal A writing commit that waits for the disk: when it resolves, everything that was acknowledged before it was called is durable, also
    * transactions committed with `synchronous_commit = off` and rows that other sessions left so. Rejects also if the server has crashed since it was last
    * looked at: what was acknowledged in between may be gone, and whoever watches it has been told. With a synchronous standby it is there too then: rejects if
-   * a commit meanwhile was acknowledged without it, maybe this one.
+   * a commit meanwhile was acknowledged without it, maybe this one. `read`: also if that was read in another run of the server.
    */
-  async barrier(): Promise<void> {
+  async barrier(read?: { readonly run: string }): Promise<void> {
     const { givenUp } = this.#standbyWaits;
-    if (this.#server.told(await this.#ask(BARRIER)) === 'another') throw serverRestarted();
+    const run = await this.#ask(BARRIER);
+    if (this.#server.told(run) === 'another' || (read !== undefined && read.run !== run)) throw serverRestarted();
     if (this.#standbyWaits.givenUp !== givenUp) throw barrierUnreplicated();
   }
 

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { chown, cp, readFile, rm, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import pg from 'pg';
 import { freePort } from '#src/testing/free-port.js';
 import { postgresBinaries } from './postgres-binaries.js';
@@ -143,8 +143,12 @@ export class EmbeddedPostgresServer {
   /** Dies as by `kill()`, and its standby takes its place, under the address of this one. */
   async failOver(standby: EmbeddedPostgresServer): Promise<void> {
     await this.kill();
-    await standby.asked((client) => client.query('SELECT pg_promote()'));
+    await standby.asked(async (client) => {
+      const { rows } = await client.query<{ isDone: boolean }>('SELECT pg_promote() AS "isDone"');
+      if (!rows[0]!.isDone) throw new Error('The standby was not promoted within a minute.');
+    });
     await standby.stop();
+    await rm(join(this.folder, 'data'), { recursive: true });
     this.folder = standby.folder;
     await this.start();
   }
@@ -195,15 +199,17 @@ export class EmbeddedPostgresServer {
     const data = join(folder, 'data');
     const label = await this.asked(async (client) => {
       await client.query(`SELECT pg_backup_start('standby', true)`);
-      const args = ['-a', join(this.folder, 'data'), folder];
+      // Files that go meanwhile are none that a copy needs, and nothing tar on the reading side ends with an error for here.
+      const script = 'tar -C "$0" --exclude=postmaster.pid --exclude=pg_internal.init -cf - . | tar -C "$1" -xf -';
+      await runFolder.makeFolder(relative(runFolder.path, data));
       const log = join(folder, 'copy.log');
-      const copy = runFolder.spawn({ command: '/bin/cp', args, log, user: runFolder.user });
+      const args = ['-c', script, join(this.folder, 'data'), data];
+      const copy = runFolder.spawn({ command: '/bin/sh', args, log, user: runFolder.user });
       const { code, signal } = await copy.ended();
       if (code !== 0) throw new Error(`The copy for a standby failed (${code ?? signal}): ${await tail(log)}`);
       const { rows } = await client.query<{ labelfile: string }>('SELECT labelfile FROM pg_backup_stop(false)');
       return rows[0]!.labelfile;
     });
-    await rm(join(data, 'postmaster.pid'));
     for (const [name, content] of Object.entries({ backup_label: label, 'standby.signal': '' })) {
       await writeFile(join(data, name), content);
       if (runFolder.user) await chown(join(data, name), runFolder.user.uid, runFolder.user.gid);

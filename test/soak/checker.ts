@@ -147,7 +147,7 @@ function sentOf({ imports }: Facts, outputs: readonly Output[]): string {
   const published = `${events} published events in ${outputs.length} messages`;
   return imports === undefined
     ? published
-    : `${published}, ${imports.inputs.length} inputs of a job that began ${imports.starts} times`;
+    : `${published}, ${imports.inputs.length} inputs of a job that was killed ${imports.kills} times`;
 }
 
 /** Each input under one id, however often the job began anew and the message was sent. */

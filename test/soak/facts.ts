@@ -83,7 +83,7 @@ export interface Facts {
   readonly outputs?: readonly Output[] | undefined;
   /** A job's inputs, and the messages that came of them, in their order. */
   readonly imports?:
-    { readonly inputs: readonly string[]; readonly starts: number; readonly messages: readonly Import[] } | undefined;
+    { readonly inputs: readonly string[]; readonly kills: number; readonly messages: readonly Import[] } | undefined;
   /** Rows of the outbox at the end. */
   readonly leftInOutbox: number;
   readonly committed: readonly Position[];

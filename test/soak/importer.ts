@@ -9,13 +9,20 @@ import { IMPORT_TOPIC } from './workload.js';
 
 const CHILD = fileURLToPath(new URL('../integration/outbox/relay-child.js', import.meta.url));
 const PAUSE_MS = 2_000;
+/** How long a process has until it is where it is killed; under faults it may not come there. */
+const PATIENCE_MS = 5_000;
+const KILL_MS = 30;
 const LAST_TRIES = 3;
 const LAST_MS = 30_000;
+/** So many of the inputs that are known to be stored are given again. */
+const AGAIN = 20;
 
-/** A job that publishes a list of inputs, each under itself as dedupeKey: killed again and again, and begun anew with the same list and a few more. */
+/** A job that publishes a list of inputs, each under itself as dedupeKey: killed again and again where it comes to new ones, and begun anew a little before those. */
 export class Importer {
   readonly inputs: string[] = [];
-  starts = 0;
+  /** Processes killed when they had come to new inputs. */
+  kills = 0;
+  #stored = 0;
   #working: Promise<void> = Promise.resolve();
   readonly #end = new AbortController();
 
@@ -31,8 +38,10 @@ export class Importer {
   /** Ends with a process that comes to the end of the list. */
   async finish(): Promise<void> {
     await this.stop();
-    for (let tries = 1; !(await this.#run(LAST_MS, 'stored')); tries += 1)
-      if (tries === LAST_TRIES) throw new Error(`The import did not come to its end in ${LAST_MS} ms.`);
+    for (let tries = 1; this.#stored < this.inputs.length; tries += 1) {
+      if (tries > LAST_TRIES) throw new Error(`The import did not come to its end in ${LAST_MS} ms.`);
+      await this.#run(LAST_MS, 0, () => this.#stored === this.inputs.length);
+    }
   }
 
   async stop(): Promise<void> {
@@ -43,30 +52,40 @@ export class Importer {
   async #work(): Promise<void> {
     const { signal } = this.#end;
     while (!signal.aborted) {
+      const known = this.#stored;
       for (let more = this.random.between(1, 4); more > 0; more -= 1) this.inputs.push(`input-${this.inputs.length}`);
-      await this.#run(this.random.between(500, 3_000), 'killed');
+      const isThere = (told: number) => told >= Math.min(known, AGAIN);
+      if (await this.#run(PATIENCE_MS, this.random.between(0, KILL_MS), isThere)) this.kills += 1;
       await sleep(PAUSE_MS, undefined, { signal }).catch(() => undefined);
     }
   }
 
-  /** One process, for so long at most. Tells whether it has stored all. */
-  async #run(ms: number, until: 'stored' | 'killed'): Promise<boolean> {
+  /** One process, killed so long after it has told enough. Tells whether it came so far. */
+  async #run(patienceMs: number, killMs: number, isEnough: (told: number) => boolean): Promise<boolean> {
     const { databaseUrl: url, brokers } = this.place;
-    const publish = { topic: IMPORT_TOPIC, inputs: this.inputs };
+    const from = Math.max(0, this.#stored - AGAIN);
+    const publish = { topic: IMPORT_TOPIC, inputs: this.inputs.slice(from) };
     const plan: RelayPlan = { url, schema: 'public', brokers: [...brokers], relay: true, publish };
     const child = fork(CHILD, [JSON.stringify(plan)], { stdio: ['ignore', 'ignore', 'ignore', 'ipc'], detached: true });
-    this.starts += 1;
-    const left = new Set<unknown>(this.inputs);
     const ended = once(child, 'exit'); // by itself too: under faults an import fails
-    const stored = new Promise<void>((resolve) =>
-      child.on('message', (input) => {
-        left.delete(input);
-        if (left.size === 0 && until === 'stored') resolve();
-      }),
-    );
-    await Promise.race([ended, stored, sleep(ms)]);
+    let told = 0;
+    const late = new AbortController();
+    const enough = new Promise<boolean>((resolve) => {
+      const look = () => isEnough(told) && resolve(true);
+      child.once('spawn', look);
+      child.on('message', (message) => {
+        if (message !== publish.inputs[told]) return; // of its relay
+        told += 1;
+        this.#stored = Math.max(this.#stored, from + told);
+        look();
+      });
+    });
+    const patience = sleep(patienceMs, false, { signal: late.signal }).catch(() => false);
+    const isThere = await Promise.race([enough, ended.then(() => false), patience]);
+    late.abort();
+    if (isThere) await sleep(killMs);
     child.kill('SIGKILL');
     await ended;
-    return left.size === 0;
+    return isThere;
   }
 }

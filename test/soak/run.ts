@@ -75,8 +75,12 @@ export async function runSoak(soak: Soak): Promise<Facts> {
     await history.keep(facts); // before all is closed: whatever goes wrong there, it can be judged
     return facts;
   } finally {
-    await Promise.all([workers.kill(), importer.stop()]);
-    await Promise.allSettled([watcher.stop(), ...[...producers.values()].map((producer) => producer.stop())]);
+    await Promise.allSettled([
+      workers.kill(),
+      importer.stop(),
+      watcher.stop(),
+      ...[...producers.values()].map((producer) => producer.stop()),
+    ]);
     await stage.close();
   }
 }
@@ -184,7 +188,7 @@ async function findings(
     leftParked: await parkedOf(database),
     outputs: await outputsOf(stage),
     ...(HAS_OUTBOX && {
-      imports: { inputs: importer.inputs, starts: importer.starts, messages: await importsOf(stage) },
+      imports: { inputs: importer.inputs, kills: importer.kills, messages: await importsOf(stage) },
     }),
     leftInOutbox: await outboxOf(database),
     committed: await stage.committed(),

@@ -347,7 +347,7 @@ describe('the relay', () => {
     await kit.dataSource.query('ANALYZE outbox_messages'); // a planner that knows the table may choose otherwise
     expect(await room.outbox.runOnce()).toBe(5000);
     expect(walked.length).toBeGreaterThanOrEqual(50);
-    expect(Math.max(...walked)).toBeLessThan(6 * batch); // two batches are in hand, or dead since a moment ago; each shard gives what it may have to
+    expect(Math.max(...walked)).toBeLessThan(6 * batch); // two batches are in hand, and each shard gives what it may have to
   });
 
   it('with relay false does not run, and what it wrote is sent by another process', async () => {

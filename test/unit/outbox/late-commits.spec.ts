@@ -35,15 +35,3 @@ test('a snapshot does not list the youngest: what was read beside them says noth
   ]);
   expect(late.unlisted).toEqual({ xid: '19', above: 5n });
 });
-
-test('beside a transaction that stays open for ten thousand reads it still knows about where others began, and never takes them for later', () => {
-  const late = new LateCommits();
-  const count = 10_000;
-  for (let read = 1; read <= count; read += 1) late.saw(at('10:20:10', 20n + BigInt(read)), [BigInt(read)]);
-  for (const began of [3000, 7000, 9990]) {
-    late.saw(at(`10:${20 + began}:10,${20 + began}`, 20n + BigInt(count)), []);
-    const { above } = late.open.find(({ xid }) => xid === String(20 + began))!;
-    expect(Number(above)).toBeLessThan(began); // it may have drawn any id after that read
-    expect(Number(above)).toBeGreaterThan(began - 1 - count / 100);
-  }
-});

@@ -36,7 +36,7 @@ const GOOD: Facts = {
   outputs: ['a', 'b', 'b', 'c', 'poison'].map((id) => outputOf({ consumer: 'plain', id, key: 'k' })),
   imports: {
     inputs: ['1', '2'],
-    starts: 2,
+    kills: 2,
     messages: ['1', '2', '1', '2'].map((input) => ({ eventId: `of-${input}`, input })),
   },
   leftInOutbox: 0,
@@ -162,7 +162,7 @@ test('a parked record that is left is not lost, and not done', () => {
 test('I5 breaks when an input of the job is missing, out of order, or there under two ids', () => {
   const imported = (...messages: [eventId: string, input: string][]) =>
     broken({
-      imports: { inputs: ['1', '2'], starts: 2, messages: messages.map(([eventId, input]) => ({ eventId, input })) },
+      imports: { inputs: ['1', '2'], kills: 2, messages: messages.map(([eventId, input]) => ({ eventId, input })) },
     });
   expect(imported(['a', '1'], ['b', '2'], ['a', '1'])).toEqual([]);
   expect(imported(['a', '1'])).toEqual(['I5']);
