@@ -117,7 +117,7 @@ export const MUTATIONS = [
   {
     name: 'id sort',
     file: 'src/inbox/claim.ts',
-    find: ` ORDER BY consumer COLLATE "C", event_id COLLATE "C", record_offset`,
+    find: ` ORDER BY event_id COLLATE "C", consumer COLLATE "C", record_offset`,
     replace: ``,
     without: 'the claims of a group are made in one order by everybody, so that two groups never deadlock',
     project: 'services',
