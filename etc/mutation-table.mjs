@@ -63,7 +63,7 @@ export const MUTATIONS = [
   {
     name: 'offset check',
     file: 'src/consumer/offset-ledger.ts',
-    find: `return this.#taken[0]?.offset ?? this.#covered;`,
+    find: `return this.#taken[this.#finished]?.offset ?? this.#covered;`,
     replace: `return this.#taken.find(({ settled }) => !settled)?.offset === undefined ? this.#covered : (this.#taken.at(-1)?.offset ?? this.#covered);`,
     without: 'only what is finished up to the lowest unfinished record is committed',
     project: 'unit',
