@@ -63,7 +63,7 @@ export const MUTATIONS = [
   {
     name: 'offset check',
     file: 'src/consumer/offset-ledger.ts',
-    find: `return this.#taken[0]?.offset ?? this.#covered;`,
+    find: `return this.#taken[this.#finished]?.offset ?? this.#covered;`,
     replace: `return this.#taken.find(({ settled }) => !settled)?.offset === undefined ? this.#covered : (this.#taken.at(-1)?.offset ?? this.#covered);`,
     without: 'only what is finished up to the lowest unfinished record is committed',
     project: 'unit',
@@ -117,7 +117,7 @@ export const MUTATIONS = [
   {
     name: 'id sort',
     file: 'src/inbox/claim.ts',
-    find: ` ORDER BY consumer COLLATE "C", event_id COLLATE "C", record_offset`,
+    find: ` ORDER BY event_id COLLATE "C", consumer COLLATE "C", record_offset`,
     replace: ``,
     without: 'the claims of a group are made in one order by everybody, so that two groups never deadlock',
     project: 'services',

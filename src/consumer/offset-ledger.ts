@@ -6,7 +6,9 @@
  *   it until a barrier that began after it has finished.
  */
 export class OffsetLedger {
-  #taken: { offset: bigint; settled: boolean }[] = [];
+  readonly #taken: { offset: bigint; settled: boolean }[] = [];
+  /** So many of them, in front, are settled. Taken out of the array one by one, each would move all that stand behind it. */
+  #finished = 0;
   #covered: bigint;
   #committed: bigint | undefined;
   #unsecured: bigint | undefined;
@@ -24,12 +26,12 @@ export class OffsetLedger {
   }
 
   get committable(): bigint {
-    return this.#taken[0]?.offset ?? this.#covered;
+    return this.#taken[this.#finished]?.offset ?? this.#covered;
   }
 
   /** How many records were taken from the lowest unfinished one on. */
   get pending(): number {
-    return this.#taken.length;
+    return this.#taken.length - this.#finished;
   }
 
   /** What may be committed without a further barrier. */
@@ -70,14 +72,17 @@ export class OffsetLedger {
     if (entry === undefined) throw new Error(`offset ${offset} was settled without having been taken`);
     entry.settled = true;
     if (!settlement.durable) this.#unsecured = lowest(offset, this.#unsecured);
-    while (this.#taken[0]?.settled) this.#taken.shift();
+    while (this.#taken[this.#finished]?.settled) this.#finished += 1;
+    if (this.#finished * 2 < this.#taken.length) return;
+    this.#taken.splice(0, this.#finished);
+    this.#finished = 0;
   }
 
   /** Mostly the first; behind a record that fails for long it may be any. */
   #entryOf(offset: bigint): { offset: bigint; settled: boolean } | undefined {
-    const first = this.#taken[0];
+    const first = this.#taken[this.#finished];
     if (first?.offset === offset) return first;
-    let [low, high] = [0, this.#taken.length - 1];
+    let [low, high] = [this.#finished, this.#taken.length - 1];
     while (low < high && this.#taken[low]!.offset !== offset) {
       const middle = (low + high + 1) >> 1;
       if (this.#taken[middle]!.offset > offset) high = middle - 1;

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { backoffMs, type Backoff } from '../shared/backoff.js';
-import type { Claim } from '../inbox/claim.js';
+import type { Claim, Claimed } from '../inbox/claim.js';
 import type { Inbox } from '../inbox/inbox.js';
 import type { BatchDelivery } from '../shared/batch-delivery.js';
 import type { DeliveryInProgress, DeliveryReport } from '../shared/delivery.js';
@@ -38,7 +38,7 @@ export class Entry {
 }
 
 /** What became of a delivery whose event was claimed. */
-class Claimed {
+class ClaimedDelivery {
   /** Its handler was called. */
   isEntered = false;
   hasRun = false;
@@ -61,7 +61,7 @@ export class GroupTransaction implements SharedTransaction {
   #transaction: OpenTransaction | undefined;
   /** It is begun, and what is claimed is known. */
   #isOpen = false;
-  readonly #claimed = new Map<DeliveryInProgress, Claimed>();
+  readonly #claimed = new Map<DeliveryInProgress, ClaimedDelivery>();
   /** How many of the claimed have not run. */
   #toRun = 0;
 
@@ -235,12 +235,10 @@ export class GroupTransaction implements SharedTransaction {
   }
 
   #note([answer]: readonly Record<string, unknown>[]): void {
-    const won = new Map<string, Set<string>>(this.deliveries[0]!.map(({ consumer }) => [consumer, new Set()]));
-    const inserted = (answer?.['inserted'] ?? []) as [string, string][];
-    for (const [consumer, offset] of inserted) won.get(consumer)?.add(offset);
+    const isOurs = claimedIn(answer!['inserted'] as Claimed);
     this.#forEach((delivery) => {
-      if (won.get(delivery.consumer)?.has(delivery.offset) !== true) return;
-      this.#claimed.set(delivery, new Claimed());
+      if (!isOurs(delivery)) return;
+      this.#claimed.set(delivery, new ClaimedDelivery());
       this.#toRun += 1;
     });
   }
@@ -274,6 +272,12 @@ export class GroupTransaction implements SharedTransaction {
 
 function claimOf({ consumer, topic, partition, offset, eventId, rawValue }: DeliveryInProgress): Claim {
   return { consumer, topic, partition, offset, eventId: eventId!, fingerprint: fingerprint(rawValue) }; // the id was set when it was claimed
+}
+
+function claimedIn(claimed: Claimed): (delivery: DeliveryInProgress) => boolean {
+  if (claimed === true) return () => true;
+  const won = new Set(claimed.map(([consumer, offset]) => `${offset} ${consumer}`));
+  return ({ consumer, offset }) => won.has(`${offset} ${consumer}`);
 }
 
 function notRun(count: number): IdempotencyError {

@@ -23,22 +23,25 @@ export function limitedInsert(insert: { into: string; row: string; lockTimeoutMs
 
 /**
  * The same of many rows, in the order of their source, so that two transactions with some of the same keys wait for each other instead of deadlocking. The
- * limit is taken back by an aggregate over what the INSERT returned, and so behind its last row. One row comes back, whose `inserted` is what `returning` says of
- * each row inserted, as JSON; null for none.
+ * limit is taken back by an aggregate over what the INSERT returned, and so behind its last row. One row comes back, whose `inserted` is `true` if all rows were,
+ * and else an array of what `told` says of each that was: a subquery of its own, that runs only then.
  *
- * `source`: a SELECT in the order wanted, with a sort that is done before the first row: the limit has to be set by then.
+ * `source`: a SELECT in the order wanted, with a sort that is done before the first row: the limit has to be set by then. `count`: how many rows it has.
+ * `returning`: the columns that `told` needs.
  */
 export function limitedInserts(insert: {
   into: string;
   source: (limited: string) => string;
+  count: string;
   returning: string;
+  told: string;
   lockTimeoutMs: number;
 }): LimitedInsert {
   const lockTimeoutMs = Math.max(1, Math.round(insert.lockTimeoutMs));
   const text =
     `WITH session AS MATERIALIZED (SELECT current_setting('lock_timeout') AS lock_timeout), ` +
     `limited AS MATERIALIZED (SELECT set_config('lock_timeout', '${lockTimeoutMs}', true) AS lock_timeout FROM session), ` +
-    `inserted AS (INSERT INTO ${insert.into} ${insert.source('(SELECT lock_timeout FROM limited) IS NOT NULL')} ON CONFLICT DO NOTHING RETURNING ${insert.returning} AS row) ` +
-    `SELECT json_agg(row) AS inserted, set_config('lock_timeout', (SELECT lock_timeout FROM session), true) FROM inserted`;
+    `inserted AS (INSERT INTO ${insert.into} ${insert.source('(SELECT lock_timeout FROM limited) IS NOT NULL')} ON CONFLICT DO NOTHING RETURNING ${insert.returning}) ` +
+    `SELECT CASE WHEN count(*) = ${insert.count} THEN 'true' ELSE (SELECT coalesce(json_agg(${insert.told}), '[]') FROM inserted) END AS inserted, set_config('lock_timeout', (SELECT lock_timeout FROM session), true) FROM inserted`;
   return { text, lockTimeoutMs };
 }

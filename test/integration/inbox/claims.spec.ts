@@ -1,7 +1,7 @@
 import type { QueryRunner } from 'typeorm';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { constraintCheck } from '#src/handler/deferred-constraints.js';
-import { claimsStatement, claimsValues, releaseStatement, type Claim } from '#src/inbox/claim.js';
+import { claimsStatement, claimsValues, releaseStatement, type Claim, type Claimed } from '#src/inbox/claim.js';
 import { qualifiedTable } from '#src/shared/sql-identifier.js';
 import { useDatabase, useSchema, versions } from '../schema/own-schema.js';
 
@@ -21,8 +21,9 @@ describe.each(versions)('claims of several events on %s', (_, orm) => {
   const table = () => qualifiedTable(own.name, 'processed_events');
   const claim = async (on: QueryRunner, claims: readonly Claim[], lockTimeoutMs = 2000): Promise<string[]> => {
     const statement = claimsStatement(table(), lockTimeoutMs);
-    const [row] = (await on.query(statement.text, claimsValues(claims))) as { inserted: [string, string][] | null }[];
-    return (row?.inserted ?? []).map(([consumer, offset]) => `${consumer} ${offset}`);
+    const [row] = (await on.query(statement.text, claimsValues(claims))) as [{ inserted: Claimed }];
+    const won = row.inserted === true ? claims.map(({ consumer, offset }) => [consumer, offset]) : row.inserted;
+    return won.map(([consumer, offset]) => `${consumer} ${offset}`);
   };
   const sessions: QueryRunner[] = [];
   const session = async (): Promise<QueryRunner> => {
