@@ -1,0 +1,77 @@
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { Blocks } from '#src/outbox/blocks.js';
+import type { OutboxRow } from '#src/outbox/outbox-row.js';
+import type { OutboxRows, ReadRequest } from '#src/outbox/outbox-rows.js';
+import { RowReader } from '#src/outbox/row-reader.js';
+
+// Only the clock and what a read costs are made up: when it looks where.
+beforeEach(() => void vi.useFakeTimers({ toFake: ['performance'] }));
+afterEach(() => void vi.useRealTimers());
+
+function reading(run = () => 'run 1') {
+  let tookMs = 0;
+  let id = 0n;
+  const starts: bigint[] = [];
+  const rows = {
+    read: ({ cursors }: ReadRequest) => {
+      starts.push(cursors[0]!);
+      vi.advanceTimersByTime(tookMs);
+      const row = { id: (id += 1n), shard: 0, key: null, value: null } as OutboxRow;
+      const moment = { snapshot: '10:10:', after: 11n };
+      return Promise.resolve({ rows: [row], run: run(), moment, lookedBackTo: undefined, isFull: false });
+    },
+    snapshot: () => Promise.resolve({ xmin: 10n, xmax: 10n }),
+  };
+  const reader = new RowReader({
+    rows: rows as unknown as OutboxRows,
+    blocks: new Blocks(),
+    shards: () => [0],
+    deleted: () => Promise.resolve(),
+    barrier: () => Promise.resolve(),
+    batch: 10,
+    pollMs: 1000,
+  });
+  /** Whether the read after that time begins at the first row. */
+  const isFromStart = async (afterMs: number, readTakesMs = 0) => {
+    vi.advanceTimersByTime(afterMs);
+    tookMs = readTakesMs;
+    await reader.next();
+    return starts.at(-1) === 0n;
+  };
+  return { reader, isFromStart };
+}
+
+test('every ten seconds it begins at the first row', async () => {
+  const { isFromStart } = reading();
+  expect(await isFromStart(0)).toBe(true);
+  expect(await isFromStart(9_000)).toBe(false);
+  expect(await isFromStart(1_001)).toBe(true);
+  expect(await isFromStart(9_000)).toBe(false);
+});
+
+test('where that takes long it does so as much more rarely, but not for ever', async () => {
+  const { isFromStart } = reading();
+  expect(await isFromStart(0, 2_000)).toBe(true);
+  expect(await isFromStart(39_000)).toBe(false);
+  expect(await isFromStart(1_001, 60_000)).toBe(true);
+  expect(await isFromStart(119_000)).toBe(false);
+  expect(await isFromStart(1_001)).toBe(true);
+  expect(await isFromStart(10_001)).toBe(true);
+});
+
+test('or at once when it is asked to', async () => {
+  const { reader, isFromStart } = reading();
+  expect(await isFromStart(0, 2_000)).toBe(true);
+  reader.lookAgain();
+  expect(await isFromStart(0)).toBe(true);
+});
+
+test('a read in another run of the server counts for nothing', async () => {
+  let run = 'run 1';
+  const { reader, isFromStart } = reading(() => run);
+  await isFromStart(0);
+  run = 'run 2';
+  await expect(reader.next()).rejects.toThrow('started again');
+  reader.startOver();
+  expect(await isFromStart(0)).toBe(true);
+});
