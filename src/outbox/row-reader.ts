@@ -9,6 +9,7 @@ import { lower, Scan, type Positions } from './scan.js';
 const FROM_START_MS = 10_000;
 /** So many times as long as such a look took, the next one waits: under another session's old snapshot it walks over every row that was deleted since. */
 const FROM_START_REST = 20;
+/** It also waits while a long backlog is read, but never longer. */
 const FROM_START_MOST_MS = 120_000;
 
 export interface RowReaderParts {
@@ -39,6 +40,7 @@ export class RowReader {
   #perShard = 1;
   #sweepAtMs = 0;
   #startAtMs = 0;
+  #startedAtMs = 0;
   #isFromStart = false;
   /** Of the server, at the last read. */
   #run: string | undefined;
@@ -132,6 +134,7 @@ export class RowReader {
     if (blocks.floor !== undefined) this.#scan.backTo(blocks.floor);
     if (nowMs < this.#startAtMs) return;
     this.#startAtMs = nowMs + FROM_START_MS;
+    this.#startedAtMs = nowMs;
     this.#scan.toStart();
     this.#isFromStart = true;
   }
@@ -146,9 +149,11 @@ export class RowReader {
     const request = { shards, cursors, topics, keys, perShard: this.#perShard, batch, open, unlisted, inHand };
     const sinceMs = performance.now();
     const answer = await this.parts.rows.read(request);
-    if (this.#isFromStart) this.#restAfter(performance.now() - sinceMs);
     this.#expect(answer.run);
     const { rows, moment, lookedBackTo, isFull } = answer;
+    if (this.#isFromStart) this.#restFromStart(FROM_START_REST * (performance.now() - sinceMs));
+    else if (isFull) this.#restFromStart(FROM_START_MS);
+    this.#isFromStart = false;
     const ids = rows.map(({ id }) => id);
     this.#late.saw(moment, ids);
     for (const id of ids) this.#inHand.add(id);
@@ -161,11 +166,10 @@ export class RowReader {
     return answer;
   }
 
-  #restAfter(tookMs: number): void {
-    this.#isFromStart = false;
+  #restFromStart(ms: number): void {
     if (this.#startAtMs === 0) return; // asked for again meanwhile
-    const restMs = Math.min(FROM_START_MOST_MS, FROM_START_REST * tookMs);
-    this.#startAtMs = Math.max(this.#startAtMs, performance.now() + restMs);
+    const latestMs = this.#startedAtMs + FROM_START_MOST_MS;
+    this.#startAtMs = Math.max(this.#startAtMs, Math.min(latestMs, performance.now() + ms));
   }
 
   /** A server that has begun anew may have lost what was read, and give its ids and those of transactions again. */

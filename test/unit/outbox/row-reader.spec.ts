@@ -10,6 +10,7 @@ afterEach(() => void vi.useRealTimers());
 
 function reading(run = () => 'run 1') {
   let tookMs = 0;
+  let isFull = false;
   let id = 0n;
   const starts: bigint[] = [];
   const rows = {
@@ -18,7 +19,7 @@ function reading(run = () => 'run 1') {
       vi.advanceTimersByTime(tookMs);
       const row = { id: (id += 1n), shard: 0, key: null, value: null } as OutboxRow;
       const moment = { snapshot: '10:10:', after: 11n };
-      return Promise.resolve({ rows: [row], run: run(), moment, lookedBackTo: undefined, isFull: false });
+      return Promise.resolve({ rows: [row], run: run(), moment, lookedBackTo: undefined, isFull });
     },
     snapshot: () => Promise.resolve({ xmin: 10n, xmax: 10n }),
   };
@@ -32,9 +33,9 @@ function reading(run = () => 'run 1') {
     pollMs: 1000,
   });
   /** Whether the read after that time begins at the first row. */
-  const isFromStart = async (afterMs: number, readTakesMs = 0) => {
+  const isFromStart = async (afterMs: number, readTakesMs = 0, isMuchLeft = false) => {
     vi.advanceTimersByTime(afterMs);
-    tookMs = readTakesMs;
+    [tookMs, isFull] = [readTakesMs, isMuchLeft];
     await reader.next();
     return starts.at(-1) === 0n;
   };
@@ -54,9 +55,16 @@ test('where that takes long it does so as much more rarely, but not for ever', a
   expect(await isFromStart(0, 2_000)).toBe(true);
   expect(await isFromStart(39_000)).toBe(false);
   expect(await isFromStart(1_001, 60_000)).toBe(true);
-  expect(await isFromStart(119_000)).toBe(false);
+  expect(await isFromStart(59_000)).toBe(false); // two minutes after it began
   expect(await isFromStart(1_001)).toBe(true);
   expect(await isFromStart(10_001)).toBe(true);
+});
+
+test('while a long backlog is read it does so every two minutes', async () => {
+  const { isFromStart } = reading();
+  expect(await isFromStart(0, 0, true)).toBe(true);
+  for (let ms = 8_000; ms < 120_000; ms += 8_000) expect(await isFromStart(8_000, 0, true)).toBe(false);
+  expect(await isFromStart(8_000, 0, true)).toBe(true);
 });
 
 test('or at once when it is asked to', async () => {
