@@ -253,6 +253,15 @@ export const MUTATIONS = [
     tests: ['build/test/e2e/window.spec.js', '-t', 'published in a window'],
   },
   {
+    name: 'the event of a row that is deleted',
+    file: 'src/outbox/outbox-rows.ts',
+    find: ` AND o.id = g.id AND o.event_id = g.event_id`,
+    replace: ` AND o.id = g.id`,
+    without: 'an event that got the id of one that was sent and lost is deleted unsent',
+    project: 'services',
+    tests: ['build/test/integration/outbox/relay.spec.js', '-t', 'deletes a row only as'],
+  },
+  {
     name: 'where a blocked row is',
     file: 'src/outbox/row-reader.ts',
     find: `cursors.map((cursor) => lower(cursor, lookedBackTo))`,

@@ -90,8 +90,7 @@ class DecodedView implements SourceRecord {
   rawHeader(name: string): readonly Buffer[] {
     const { headers } = this.#record.message;
     if (headers === undefined || !Object.hasOwn(headers, name)) return [];
-    const given: unknown = headers[name];
-    return Buffer.isBuffer(given) ? [given] : bytesOf(given).filter((value) => value !== null);
+    return bytesOf(headers[name]).filter((value) => value !== null);
   }
   get headers(): ReadonlyMap<string, readonly Buffer[]> {
     return (this.#headers ??= headersOf(this.#record.message.headers));

@@ -104,7 +104,7 @@ export class Relay {
   runOnce(): Promise<number> {
     return this.#serially(async () => {
       await this.#takeShards();
-      this.#reader.toStart();
+      this.#reader.lookAgain();
       const sent = await this.#pass();
       if (this.#loop === undefined) await this.#leases.release();
       return sent;

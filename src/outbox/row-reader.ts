@@ -9,7 +9,7 @@ import { lower, Scan, type Positions } from './scan.js';
 const FROM_START_MS = 10_000;
 /** So many times as long as such a look took, the next one waits: under another session's old snapshot it walks over every row that was deleted since. */
 const FROM_START_REST = 20;
-/** It also waits while a long backlog is read, but never longer. */
+/** It waits while a long backlog is read, too; but never longer than this since the one before began. */
 const FROM_START_MOST_MS = 120_000;
 
 export interface RowReaderParts {
@@ -57,10 +57,6 @@ export class RowReader {
     this.#scan.toNear(performance.now());
   }
 
-  toStart(): void {
-    this.#scan.toStart();
-  }
-
   /** The next read looks at every row. */
   lookAgain(): void {
     this.#startAtMs = 0;
@@ -86,7 +82,7 @@ export class RowReader {
     return Math.min(this.#sweepAtMs, this.parts.blocks.nextMs);
   }
 
-  /** Where much is left: a block that is not full would only be followed by another such. Not beside a look back, which must not meet rows that are being sent. */
+  /** Where much is left: a read that gave little would only be followed by another such. Not beside a look back, which must not meet rows that are being sent. */
   mayReadAhead({ rows }: ReadRows): boolean {
     return rows.length >= this.parts.batch / 2 && !this.#isLookBackDue;
   }

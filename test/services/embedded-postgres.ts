@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { chown, cp, readFile, rm, writeFile } from 'node:fs/promises';
-import { join, relative } from 'node:path';
+import { join } from 'node:path';
 import pg from 'pg';
 import { freePort } from '#src/testing/free-port.js';
 import { postgresBinaries } from './postgres-binaries.js';
@@ -199,9 +199,9 @@ export class EmbeddedPostgresServer {
     const data = join(folder, 'data');
     const label = await this.asked(async (client) => {
       await client.query(`SELECT pg_backup_start('standby', true)`);
-      // Files that go meanwhile are none that a copy needs, and nothing tar on the reading side ends with an error for here.
-      const script = 'tar -C "$0" --exclude=postmaster.pid --exclude=pg_internal.init -cf - . | tar -C "$1" -xf -';
-      await runFolder.makeFolder(relative(runFolder.path, data));
+      // A file that goes meanwhile is none the copy needs: only the tar that unpacks decides how it ends.
+      const script =
+        'mkdir -m 700 "$1" && tar -C "$0" --exclude=postmaster.pid --exclude=pg_internal.init -cf - . | tar -C "$1" -xf -';
       const log = join(folder, 'copy.log');
       const args = ['-c', script, join(this.folder, 'data'), data];
       const copy = runFolder.spawn({ command: '/bin/sh', args, log, user: runFolder.user });
@@ -217,12 +217,14 @@ export class EmbeddedPostgresServer {
   }
 
   private async asked<T>(ask: (client: pg.Client) => Promise<T>): Promise<T> {
-    const client = new pg.Client({ connectionString: this.databaseUrl });
-    await client.connect();
+    const client = new pg.Client({ connectionString: this.databaseUrl, connectionTimeoutMillis: 2_000 });
+    // Without a listener a server that dies under the client would end the process.
+    client.on('error', () => undefined);
     try {
+      await client.connect();
       return await ask(client);
     } finally {
-      await client.end();
+      await client.end().catch(() => undefined);
     }
   }
 
@@ -241,16 +243,8 @@ export class EmbeddedPostgresServer {
   }
 
   private async answers(): Promise<boolean> {
-    const client = new pg.Client({ connectionString: this.databaseUrl, connectionTimeoutMillis: 2_000 });
-    // Without a listener a server that dies under the client would end the process.
-    client.on('error', () => undefined);
-    try {
-      await client.connect();
-      await client.query('SELECT 1');
-      return true;
-    } finally {
-      await client.end().catch(() => undefined);
-    }
+    await this.asked((client) => client.query('SELECT 1'));
+    return true;
   }
 }
 

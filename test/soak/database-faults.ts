@@ -53,7 +53,7 @@ function failover(random: Random, { stage }: Arena): PlannedFault {
     boundMs: BOUND_MS,
     async inject() {
       const standby = await stage.postgres.addStandby();
-      await sleep(ms);
+      await sleep(ms); // so long each commit waits for the standby
       await stage.postgres.failOver(standby);
     },
   };

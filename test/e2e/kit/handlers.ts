@@ -21,6 +21,7 @@ export interface TestEvent {
 export interface Tools {
   readonly dataSource: DataSource;
   readonly scope: TransactionScope;
+  readonly publisher: EventPublisher;
   readonly context: KafkaContext;
 }
 
@@ -35,34 +36,25 @@ export function eventHandler<E = TestEvent>(
     constructor(
       @Inject(DataSource) private readonly dataSource: DataSource,
       @Inject(TransactionScope) private readonly scope: TransactionScope,
+      @Inject(EventPublisher) private readonly publisher: EventPublisher,
     ) {}
 
     @OnTopic(topic)
     @Idempotent({ consumer: 'test', ...options })
     handle(@Payload() event: E, @Ctx() context: KafkaContext): unknown {
-      return work(event, { dataSource: this.dataSource, scope: this.scope, context });
+      const { dataSource, scope, publisher } = this;
+      return work(event, { dataSource, scope, publisher, context });
     }
   }
   return Handlers;
 }
 
-/** Writes its effect, and publishes the id of the event under one key. */
+/** The same that writes its effect, and publishes the id of the event under one key. */
 export function publishingHandler(topic: string, out: string): Type {
-  @Controller()
-  class Handlers {
-    constructor(
-      @Inject(DataSource) private readonly dataSource: DataSource,
-      @Inject(EventPublisher) private readonly publisher: EventPublisher,
-    ) {}
-
-    @OnTopic(topic)
-    @Idempotent({ consumer: 'test' })
-    async handle(@Payload() { id }: TestEvent): Promise<void> {
-      await writeEffect({ dataSource: this.dataSource }, id);
-      await this.publisher.publish(out, id, { key: 'k' });
-    }
-  }
-  return Handlers;
+  return eventHandler(topic, async ({ id }, tools) => {
+    await writeEffect(tools, id);
+    await tools.publisher.publish(out, id, { key: 'k' });
+  });
 }
 
 export interface BatchTools extends Tools {
@@ -80,12 +72,14 @@ export function batchHandler<E = TestEvent>(
     constructor(
       @Inject(DataSource) private readonly dataSource: DataSource,
       @Inject(TransactionScope) private readonly scope: TransactionScope,
+      @Inject(EventPublisher) private readonly publisher: EventPublisher,
     ) {}
 
     @IdempotentBatch({ consumer: 'test', ...options })
     @OnTopic(topic)
     handle(@Payload() events: E[], @Ctx() context: BatchContext): unknown {
-      return work(events, { dataSource: this.dataSource, scope: this.scope, context });
+      const { dataSource, scope, publisher } = this;
+      return work(events, { dataSource, scope, publisher, context });
     }
   }
   return Handlers;

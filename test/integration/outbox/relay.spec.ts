@@ -52,6 +52,21 @@ async function rowsWalked(sql: string, parameters: unknown[]): Promise<number> {
 const untilEmpty = () =>
   until(async () => (await kit.rows()).length === 0, { what: 'an empty outbox', timeoutMs: 30_000 });
 
+/** Another row, sent. */
+const othersOf = (room: ReturnType<typeof kit.room>, topic: string, key: string) => async (): Promise<void> => {
+  await publishAll(room, topic, ['other'], key);
+  await untilEmpty();
+};
+
+/** For longer than a read begins before what was read last. */
+async function readOn(others: () => Promise<void>): Promise<void> {
+  const since = performance.now();
+  await until(async () => (await others(), performance.now() - since > 1500), {
+    what: 'reading to go on',
+    timeoutMs: 20_000,
+  });
+}
+
 describe('the relay', () => {
   it('B62: sends a row with a lower id that is committed later, and does not wait for one that never comes', async () => {
     const topics = await Topics.open();
@@ -82,10 +97,7 @@ describe('the relay', () => {
       const room = kit.room({ pollMs: 60_000, batch: 10 });
       room.start();
       const [key, beside, elsewhere] = keysOfShards();
-      const others = async () => {
-        await publishAll(room, topic, ['other'], beside);
-        await untilEmpty();
-      };
+      const others = othersOf(room, topic, beside);
       await others();
       const late = await kit.own.session();
       await late.startTransaction();
@@ -93,11 +105,7 @@ describe('the relay', () => {
         for (let at = 0; at < inFront; at += 1) await room.publisher.publish(topic, 'other', { key: elsewhere });
         await room.publisher.publish(topic, 'first', { key });
       });
-      const since = performance.now();
-      await until(async () => (await others(), performance.now() - since > 1500), {
-        what: 'reading to go on',
-        timeoutMs: 20_000,
-      });
+      await readOn(others);
       await late.commitTransaction();
       await publishAll(room, topic, ['second'], key);
       await untilEmpty();
@@ -111,10 +119,7 @@ describe('the relay', () => {
     const room = kit.room({ pollMs: 60_000 });
     room.start();
     const [key, beside] = keysOfShards();
-    const others = async () => {
-      await publishAll(room, topic, ['other'], beside);
-      await untilEmpty();
-    };
+    const others = othersOf(room, topic, beside);
     await others();
     const late = await kit.own.session();
     await kit.scope.run(async () => {
@@ -124,11 +129,7 @@ describe('the relay', () => {
       await room.publisher.publish(topic, 'in between', { key: key! });
     }); // it wakes the relay, whose snapshot ends in front of the late one
     await untilEmpty();
-    const since = performance.now();
-    await until(async () => (await others(), performance.now() - since > 1500), {
-      what: 'reading to go on',
-      timeoutMs: 20_000,
-    });
+    await readOn(others);
     await late.commitTransaction();
     await publishAll(room, topic, ['second'], key);
     await untilEmpty();
@@ -156,20 +157,13 @@ describe('the relay', () => {
     };
     const room = kit.room({ newProducer: newFaulty, pollMs: 60_000 });
     room.start();
-    const others = async () => {
-      await publishAll(room, topic, ['other'], beside);
-      await untilEmpty();
-    };
+    const others = othersOf(room, topic, beside);
     await others();
     const late = await kit.own.session();
     await late.startTransaction();
     await kit.scope.join(late.manager, () => room.publisher.publish(topic, 'first', { key: key! }));
     await publishAll(room, topic, ['in between'], key); // so that reading has passed it in its own shard
-    const since = performance.now();
-    await until(async () => (await others(), performance.now() - since > 1500), {
-      what: 'reading to go on',
-      timeoutMs: 20_000,
-    });
+    await readOn(others);
     await late.commitTransaction();
     await until(async () => (await others(), refused > 0), { what: 'the refusal', timeoutMs: 20_000 });
     await publishAll(room, topic, ['second'], key);
@@ -348,6 +342,31 @@ describe('the relay', () => {
     expect(await room.outbox.runOnce()).toBe(5000);
     expect(walked.length).toBeGreaterThanOrEqual(50);
     expect(Math.max(...walked)).toBeLessThan(6 * batch); // two batches are in hand, and each shard gives what it may have to
+  });
+
+  it('deletes a row only as the event it has sent: a server that lost commits in a failover gives their ids again', async () => {
+    const topics = await Topics.open();
+    const topic = await topics.create();
+    const { newProducer } = onBrokers(process.env['KAFKA_BROKERS']!.split(','));
+    let isGivenAgain = false;
+    const room = kit.room({
+      newProducer: () => {
+        const producer = newProducer();
+        const send = producer.send.bind(producer);
+        producer.send = async (messages) => {
+          await send(messages);
+          if (!isGivenAgain)
+            await kit.dataSource.query(`UPDATE outbox_messages SET event_id = 'another', message_value = 'y'`);
+          isGivenAgain = true;
+        };
+        return producer;
+      },
+    });
+    await publishAll(room, topic, ['x'], 'k');
+    await room.outbox.runOnce();
+    await room.outbox.runOnce();
+    expect(await valuesIn(topics, topic)).toEqual(['x', 'y']);
+    expect(await kit.rows()).toEqual([]);
   });
 
   it('with relay false does not run, and what it wrote is sent by another process', async () => {

@@ -23,9 +23,10 @@ function reading(run = () => 'run 1') {
     },
     snapshot: () => Promise.resolve({ xmin: 10n, xmax: 10n }),
   };
+  const blocks = new Blocks();
   const reader = new RowReader({
     rows: rows as unknown as OutboxRows,
-    blocks: new Blocks(),
+    blocks,
     shards: () => [0],
     deleted: () => Promise.resolve(),
     barrier: () => Promise.resolve(),
@@ -39,7 +40,7 @@ function reading(run = () => 'run 1') {
     await reader.next();
     return starts.at(-1) === 0n;
   };
-  return { reader, isFromStart };
+  return { reader, blocks, isFromStart };
 }
 
 test('every ten seconds it begins at the first row', async () => {
@@ -74,12 +75,15 @@ test('or at once when it is asked to', async () => {
   expect(await isFromStart(0)).toBe(true);
 });
 
-test('a read in another run of the server counts for nothing', async () => {
+test('a read in another run of the server counts for nothing, and nothing is blocked any more', async () => {
   let run = 'run 1';
-  const { reader, isFromStart } = reading(() => run);
+  const { reader, blocks, isFromStart } = reading(() => run);
   await isFromStart(0);
+  blocks.blockTopic('topic', Infinity, [7n]);
   run = 'run 2';
   await expect(reader.next()).rejects.toThrow('started again');
+  expect(blocks.topics).toEqual([]);
+  expect(blocks.floor).toBeUndefined();
   reader.startOver();
   expect(await isFromStart(0)).toBe(true);
 });
